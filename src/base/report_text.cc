@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
+#include <cstring>
 #include <span>
 
+#include "src/base/exit_codes.h"
 #include "src/base/printable.h"
 
 namespace lockstep {
@@ -31,6 +35,15 @@ std::string list_first(std::size_t most, const std::vector<Word>& words) {
 }
 
 }  // namespace
+
+int print_report(const std::string& text) {
+  if (std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0)
+    return 0;
+  const int reason = errno;
+  std::fprintf(stderr, "lockstep: the output cannot be written: %s\n",
+               std::strerror(reason));
+  return kExitFailed;
+}
 
 std::string with_thousands(std::int64_t number) {
   std::string digits = std::to_string(number);

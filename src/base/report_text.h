@@ -11,6 +11,10 @@
 
 namespace lockstep {
 
+// Writes `text` to standard output. Returns the exit code: kExitFailed, and a
+// line on standard error, if it cannot be written.
+int print_report(const std::string& text);
+
 // 1234567 as "1,234,567".
 std::string with_thousands(std::int64_t number);
 

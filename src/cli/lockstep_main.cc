@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
 #include "src/base/process_environment.h"
+#include "src/base/report_text.h"
 #include "src/base/version.h"
 #include "src/cli/command_line.h"
 #include "src/launch/output/terminal_style.h"
@@ -27,24 +28,19 @@ void open_standard_streams() {
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
 }
 
-int print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : kExitFailed;
-}
-
 // Without a terminal lines stay whole, for programs that search them.
 int carry_out(const HelpRequest& request) {
   const auto window = terminal_window(STDOUT_FILENO);
-  return print(window && window->ws_col > 0
-                   ? wrap_help(request.text, window->ws_col)
-                   : request.text);
+  return print_report(window && window->ws_col > 0
+                          ? wrap_help(request.text, window->ws_col)
+                          : request.text);
 }
 
 int carry_out(const VersionRequest&) {
   std::string text = "lockstep " + std::string(version()) + "\n";
   const auto trainer = find_train_program(environment_variable);
   text += "trainer  " + trainer.value_or("not built") + "\n";
-  return print(text);
+  return print_report(text);
 }
 
 int carry_out(const RunOptions& options) {
@@ -79,7 +75,7 @@ int carry_out(const BenchRequest& request) {
 
 int carry_out(const BlameOptions& options) {
   const BlameReport report = blame(options);
-  const int printed = print(report.text);
+  const int printed = print_report(report.text);
   return printed == 0 && report.fault == RootFault::kNone ? kNoFault : printed;
 }
 
@@ -91,8 +87,8 @@ int examine_ranks(const DoctorOptions& options) {
   const auto report = examine_job(environment_variable);
   if (!report) return 0;
   const int printed =
-      print(options.format == ReportFormat::kJson ? to_json(*report)
-                                                  : to_text(*report));
+      print_report(options.format == ReportFormat::kJson ? to_json(*report)
+                                                         : to_text(*report));
   return printed == 0 && rank == 0 && !report->can_train() ? kExitFailed
                                                            : printed;
 }
@@ -102,15 +98,15 @@ int carry_out(const DoctorOptions& options) {
     return examine_ranks(options);
   const DoctorReport report = examine(environment_variable);
   const int printed =
-      print(options.format == ReportFormat::kJson ? to_json(report)
-                                                  : to_text(report));
+      print_report(options.format == ReportFormat::kJson ? to_json(report)
+                                                         : to_text(report));
   return printed == 0 && !report.can_train() ? kExitFailed : printed;
 }
 
 int carry_out(const StatusOptions& options) {
   const HostStatus status = look_at_host(environment_variable);
-  return print(options.format == ReportFormat::kJson ? to_json(status)
-                                                     : to_text(status));
+  return print_report(options.format == ReportFormat::kJson ? to_json(status)
+                                                            : to_text(status));
 }
 
 int complain(const std::exception& error, int exit_code) {

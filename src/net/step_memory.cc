@@ -135,8 +135,12 @@ std::optional<RankSteps> evaluate(const SlotCopy& slot, std::uint64_t newest) {
   // The rank may be writing entry newest + 1, in the place of the entry
   // newest + 1 - kRingEntries.
   const std::uint64_t oldest =
-      newest + 1 > kRingEntries ? newest + 2 - kRingEntries : 1;
-  if (newest < slot.steps || oldest > slot.steps) return std::nullopt;
+      newest >= kRingEntries ? newest - (kRingEntries - 2) : 1;
+  // Any process of the user can write to the file.
+  constexpr auto kMostSteps =
+      static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
+  if (newest > kMostSteps || newest < slot.steps || oldest > slot.steps)
+    return std::nullopt;
   const std::uint64_t end = slot.ring[slot.steps % kRingEntries].end;
   constexpr auto kLatest = std::numeric_limits<std::int64_t>::max();
   if (end <= static_cast<std::uint64_t>(kLatest))
@@ -208,9 +212,13 @@ StepWriter::StepWriter(const std::string& path, int slot) {
 
 StepWriter::~StepWriter() { ::munmap(file_, bytes_); }
 
-void StepWriter::data_wanted(nanoseconds waited) {
+void StepWriter::begin_data(nanoseconds waited) {
   data_since_ = Clock::now();
   waited_before_data_ = waited;
+}
+
+void StepWriter::data_wanted(nanoseconds waited) {
+  begin_data(waited);
   slot_->phase.store(static_cast<std::uint64_t>(StepPhase::kData),
                      std::memory_order_relaxed);
 }

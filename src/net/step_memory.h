@@ -53,6 +53,9 @@ class StepWriter {
   // The program has its batch; the time since data_wanted() was spent on data,
   // but for the waits. `waited` as in step_done().
   void data_ready(std::chrono::nanoseconds waited);
+  // Time on data begins, if the program calls data_ready() later; nothing is
+  // shown until then.
+  void begin_data(std::chrono::nanoseconds waited);
   // The program begins to get the next batch.
   void data_wanted(std::chrono::nanoseconds waited);
   // A step of `samples` samples has ended. `waited`: the time that this process

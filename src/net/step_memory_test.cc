@@ -181,6 +181,13 @@ TEST(StepMemory, GivesSomeAnswerForAnyBytes) {
     EXPECT_LE(steps->window->steps, 15);
     EXPECT_GE(steps->window->waited.count(), 0);
   }
+  // The largest numbers of steps, where a sum could overflow.
+  for (std::uint64_t less = 0; less < 40; ++less) {
+    const StepFile file(1);
+    const std::uint64_t steps = ~std::uint64_t{0} - less;
+    ASSERT_EQ(::pwrite(file.descriptor().get(), &steps, 8, 1024), 8);
+    EXPECT_FALSE(read_rank_steps(file.descriptor(), 0).has_value());
+  }
   for (off_t size = 2048; size >= 0; size -= 7) {
     const StepFile file(1);
     ASSERT_EQ(::ftruncate(file.descriptor().get(), size), 0);

@@ -8,6 +8,13 @@
 #include "src/store/peek.h"
 
 namespace lockstep {
+namespace {
+
+std::string elastic_end_key(int number) {
+  return fmt::format("elastic/end/{}", number);
+}
+
+}  // namespace
 
 std::string elastic_round_key(int number) {
   return fmt::format("elastic/round/{}", number);
@@ -25,10 +32,15 @@ bool has_joined(Store& store, int id, Deadline deadline) {
   return !peek(store, elastic_joined_key(id), deadline).empty();
 }
 
+std::string how_elastic_round_ended(Store& store, int number,
+                                    Deadline deadline) {
+  return to_text(peek(store, elastic_end_key(number), deadline));
+}
+
 std::string end_elastic_round(Store& store, int number, std::string_view how,
                               Deadline deadline) {
-  return to_text(store.compare_and_set(fmt::format("elastic/end/{}", number),
-                                       std::nullopt, to_bytes(how), deadline));
+  return to_text(store.compare_and_set(elastic_end_key(number), std::nullopt,
+                                       to_bytes(how), deadline));
 }
 
 std::string elastic_prefix(int number) {

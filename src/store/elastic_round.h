@@ -45,6 +45,9 @@ inline constexpr std::string_view kRoundFailed = "failed";
 // what is recorded. So the launcher and all members agree on it.
 std::string end_elastic_round(Store& store, int number, std::string_view how,
                               Deadline deadline);
+// What is recorded; empty if nothing is.
+std::string how_elastic_round_ended(Store& store, int number,
+                                    Deadline deadline);
 // What the keys of a round's rendezvous and groups begin with.
 std::string elastic_prefix(int number);
 

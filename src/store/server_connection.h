@@ -53,7 +53,7 @@ class ServerConnection {
   std::optional<std::span<const std::byte>> next_preamble();
   std::optional<std::span<const std::byte>> next_frame();
 
-  // The events to poll(2) for.
+  // The events to wait for: POLLIN or POLLOUT.
   short events() const;
 
   // Reads a bounded number of the bytes that have arrived.

@@ -100,6 +100,7 @@ class TcpStoreServer::Loop {
   bool serve_once();
   Deadline next_deadline() const;
   void accept_some();
+  void watch(int descriptor);
   void make_do(const SystemError& shortage);
   void make_room();
   std::ptrdiff_t count_in(std::span<const State> states) const;
@@ -191,7 +192,7 @@ void TcpStoreServer::Loop::accept_some() {
           ++last_client_,
           Member{{std::move(socket), Deadline(limits_.introduction)}, POLLIN});
       strangers_.insert(last_client_);
-      epoll_.add(descriptor, POLLIN, last_client_);
+      watch(descriptor);
     }
   } catch (const SystemError& error) {
     // The kernel checks for a descriptor first, so perhaps no connection is
@@ -199,6 +200,18 @@ void TcpStoreServer::Loop::accept_some() {
     if (accepted == 0) make_do(error);
   }
   make_room();
+}
+
+// Watches the newest member; ends it where the kernel cannot.
+void TcpStoreServer::Loop::watch(int descriptor) {
+  try {
+    epoll_.add(descriptor, EPOLLIN, last_client_);
+  } catch (const SystemError&) {
+    Member& member = members_.at(last_client_);
+    member.connection.end();
+    note_state(last_client_, member);
+    throw;
+  }
 }
 
 // A connection is pending and no descriptor is free. A client that has sent

@@ -8,6 +8,9 @@
 namespace lockstep {
 namespace {
 
+// A number beyond it is a mistake, and lists of its ranks would not fit.
+constexpr int kMostRanks = 1 << 16;
+
 // The value of `chosen` or `from_environment`; InvalidArgument if they
 // contradict each other.
 std::optional<int> agree(const char* name, std::optional<int> chosen,
@@ -73,6 +76,10 @@ Membership resolve_membership(const InitOptions& options,
         "init_process_group: rank {} of world_size {}; ranks count from 0 to "
         "world_size - 1",
         membership.rank, membership.world_size));
+  if (membership.world_size > kMostRanks)
+    throw InvalidArgument(fmt::format(
+        "init_process_group: a world of {} ranks; it may have at most {}",
+        membership.world_size, kMostRanks));
   if (membership.world_size == 1) return membership;
   if (from_environment) {
     find_store(settings, membership);

@@ -28,7 +28,8 @@ StepReport::StepReport(std::shared_ptr<ProcessGroup> group)
   StepWriter* const steps = step_writer_of(*group_, process_);
   if (steps == nullptr) return;
   steps->report_by_program();
-  steps->data_wanted(group_->time_waited());
+  // The program may never tell when it has its data.
+  steps->begin_data(group_->time_waited());
 }
 
 void StepReport::data_ready() {

@@ -12,7 +12,9 @@
 // rank of the host.
 //
 // A barrier, and an all_reduce, all_gather or broadcast of at most 176 bytes
-// per rank, are complete afterwards.
+// per rank, are complete afterwards. Not so: a mean over hosts of different
+// numbers of ranks, all_gather_v, and an all_gather whose result does not fit a
+// control message.
 //
 // Threads: the thread that carries out the group's collective.
 // Errors:  Mismatch with every rank's call, on the first rank of each host; it
@@ -21,6 +23,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <utility>
 #include <vector>
 

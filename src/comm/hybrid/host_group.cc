@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/report_text.h"
 #include "src/comm/shm/shm_backend.h"
 #include "src/comm/wire/message_transport.h"
 #include "src/comm/wire/wire_core.h"
@@ -113,6 +114,14 @@ void HostGroup::wait(const Work& work) {
                          lost.what());
   } catch (const Timeout& late) {
     throw WaitExpired(in_whole_group(ranks_named_missing(late.what())));
+  } catch (const Mismatch&) {
+    // Only where LOCKSTEP_CHECK says not to compare calls before. The text
+    // would name ranks by their numbers in the host, and parts of calls.
+    throw Mismatch(fmt::format(
+        "ranks of one host called operations that do not fit together: one or "
+        "more of {}\n"
+        "  next:    LOCKSTEP_CHECK=all names the calls",
+        name_ranks(ranks_)));
   }
 }
 

@@ -159,15 +159,15 @@ class MeetingStore : public ForwardingStore {
                                Deadline deadline,
                                const Cancellation* cancellation) override {
     if (formed_) return target().multi_get(keys, deadline, cancellation);
-    // One call where all keys exist, which does not watch the other ranks.
-    try {
-      return target().multi_get(keys, std::min(deadline, Deadline(kStillThere)),
-                                cancellation);
-    } catch (const Timeout&) {
-      for (const std::string& key : keys)
-        wait_any(std::span(&key, 1), deadline, cancellation);
-    }
-    return target().multi_get(keys, deadline, cancellation);
+    // Callers know that the keys exist. One that does not was erased by a rank
+    // that has given up, so the verdict is there; or the store is slow.
+    for (auto timeout = kStillThere;; timeout *= 2) try {
+        return target().multi_get(keys, std::min(deadline, Deadline(timeout)),
+                                  cancellation);
+      } catch (const Timeout&) {
+        if (deadline.expired()) throw;
+        wait_any(keys.first(1), deadline, cancellation);
+      }
   }
 
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,

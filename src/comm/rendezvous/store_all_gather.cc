@@ -37,6 +37,7 @@ Timeout timeout_of(const GroupIdentity& identity, Store& store,
     if (peek(store, key, kStoreAnswers).empty())
       missing.push_back(identity.describe(rank));
   }
+  if (missing.empty()) missing.push_back("no rank; one stopped as it counted");
   return Timeout(fmt::format(
       "group \"{}\" of {} ranks could not form: timed out on {}\n"
       "  missing: {}\n  next:    read the logs of the missing ranks",

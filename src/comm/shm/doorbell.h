@@ -28,10 +28,10 @@ class Doorbell {
 
   Doorbell(ControlBlock& block, Cores cores) : block_(block), cores_(cores) {}
 
-  // Wakes every sleeper. Call after each seq_cst store that others may wait
-  // for.
+  // Wakes every sleeper. Call after each seq_cst store after which others may
+  // go on.
   void ring();
-  // The same where only threads of this process can wait for the store.
+  // The same where only threads of this rank can.
   void ring_for_own() {
     if (own_sleepers_.load() > 0) ring();
   }
@@ -82,7 +82,7 @@ class Doorbell {
 
   ControlBlock& block_;
   Cores cores_;
-  std::atomic<std::uint32_t> own_sleepers_{0};  // threads of this process
+  std::atomic<std::uint32_t> own_sleepers_{0};  // threads of this rank
 };
 
 }  // namespace lockstep

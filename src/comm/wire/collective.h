@@ -9,7 +9,7 @@
 // operations that it takes.
 //
 // Threads: one collective of a group at a time.
-// Errors:  Mismatch, the same on every rank; those of WireCore's waits.
+// Errors:  Mismatch on every rank; those of WireCore's waits.
 #pragma once
 
 #include "src/comm/operation/routes.h"

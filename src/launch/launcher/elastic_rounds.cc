@@ -6,6 +6,8 @@
 #include <numeric>
 #include <utility>
 
+#include "src/launch/worker/own_store.h"
+
 namespace lockstep {
 
 ElasticRounds::ElasticRounds(std::shared_ptr<Store> store,
@@ -21,12 +23,12 @@ ElasticRounds::Next ElasticRounds::died(int id) {
   living_.erase(id);
   std::erase(ready_, id);
   const bool had_part = has_state(id);
-  if (over_ && !had_part) return Next::kGoOn;
+  if (!had_part && (over_ || has_complete_round())) return Next::kGoOn;
   const bool can_go_on =
       std::ranges::any_of(round_.members, [this](int member) {
         return living_.contains(member) && has_state(member);
       });
-  if (over_ || !can_go_on || (had_part && is_complete())) return Next::kEndJob;
+  if (over_ || !can_go_on || (had_part && !fail_rounds())) return Next::kEndJob;
   const bool replace = restarts_ < options_.max_restarts;
   if (!replace && std::ssize(living_) < options_.min_ranks)
     return Next::kEndJob;
@@ -39,12 +41,20 @@ bool ElasticRounds::has_state(int id) const {
   return id < options_.workers || has_joined(id);
 }
 
-// Whether the members had ended the training together when a member died. If
-// not, they cannot do so in a round that has begun until now.
-bool ElasticRounds::is_complete() {
+// Records that no round that has begun ends with the training. Returns false if
+// the members have ended the training already.
+bool ElasticRounds::fail_rounds() {
   for (; ended_ < round_.number; ++ended_)
     if (end_elastic_round(*store_, ended_ + 1, kRoundFailed,
                           kOwnStoreAnswers) == kRoundComplete)
+      return false;
+  return true;
+}
+
+bool ElasticRounds::has_complete_round() const {
+  for (int number = ended_ + 1; number <= round_.number; ++number)
+    if (how_elastic_round_ended(*store_, number, kOwnStoreAnswers) ==
+        kRoundComplete)
       return true;
   return false;
 }

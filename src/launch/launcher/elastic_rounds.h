@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "lockstep/store/store.h"
-#include "src/launch/worker/own_store.h"
 #include "src/store/elastic_round.h"
 
 namespace lockstep {
@@ -57,7 +56,8 @@ class ElasticRounds {
 
  private:
   bool has_state(int id) const;
-  bool is_complete();
+  bool fail_rounds();
+  bool has_complete_round() const;
   // The living members, then the replacements that are ready.
   std::vector<int> candidates() const;
   void publish(std::vector<int> members);

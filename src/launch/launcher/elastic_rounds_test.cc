@@ -118,6 +118,16 @@ TEST_F(ElasticRoundsTest, EndTheJobWhenAMemberDiesAfterTheTraining) {
   EXPECT_EQ(rounds.died(0), Next::kEndJob);
 }
 
+TEST_F(ElasticRoundsTest, ReplaceNoReplacementThatEndsAfterTheTraining) {
+  ElasticRounds rounds(store_,
+                       {.workers = 3, .min_ranks = 2, .max_restarts = 3});
+  EXPECT_EQ(rounds.died(2), Next::kReplace);
+  const int late = rounds.add();
+  rounds.is_ready(late);  // a member of a round that the others do not join
+  end_elastic_round(*store_, rounds.round().number - 1, kRoundComplete, 1s);
+  EXPECT_EQ(rounds.died(late), Next::kGoOn);
+}
+
 TEST_F(ElasticRoundsTest, LetNoMemberEndTheTrainingOfARoundInWhichOneDied) {
   ElasticRounds rounds(store_, {.workers = 3, .min_ranks = 1});
   EXPECT_EQ(rounds.died(0), Next::kGoOn);

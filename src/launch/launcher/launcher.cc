@@ -66,7 +66,7 @@ JobResult Launcher::run() {
   old_records_ = has_records(options_.job.dump_directory);
   try {
     start_workers();
-    if (options_.on_start) options_.on_start(workers_.pids());
+    tell_workers();
     do {
       while (!over()) turn();
       look_for_failure();  // a worker may have ended after the last turn

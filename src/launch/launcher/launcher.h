@@ -40,6 +40,15 @@ enum class OutputTags { kRank, kNone };
 // Whether the other workers end when one dies, or form a new group without it.
 enum class AfterDeath { kEndOthers, kReformInPlace };
 
+// This host's workers, by local rank.
+struct RunningWorkers {
+  std::vector<pid_t> pids;
+  // Their ranks; negative for one that has ended and that the job goes on
+  // without, and for a replacement that is no member yet.
+  std::vector<int> ranks;
+  int world_size = 1;
+};
+
 struct LaunchOptions {
   // The program, searched for in PATH, and its arguments.
   std::vector<std::string> command;
@@ -65,9 +74,9 @@ struct LaunchOptions {
   // Readable once the job ends on another host, so that it must end here too;
   // borrowed. Negative: this is the only host.
   int ended_elsewhere = -1;
-  // If set, is called with the workers' pids by rank when all have started, and
-  // again when one has been replaced.
-  std::function<void(const std::vector<pid_t>&)> on_start{};
+  // If set, is called when all workers have started, and again whenever these
+  // change.
+  std::function<void(const RunningWorkers&)> on_start{};
   // If set, is called once, when the first failed worker of this host is known
   // and before the others have ended.
   std::function<void(const WorkerFailure&)> on_failure{};
@@ -103,6 +112,7 @@ class Launcher {
   enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
   void start_workers();
+  void tell_workers();  // on_start
   std::unique_ptr<Worker> make_worker(int local_rank, int restarts);
   bool has_tags() const;
   // The streams of which equal lines of several workers are shown once.

@@ -4,7 +4,8 @@
 
 #include "lockstep/store/store.h"
 #include "src/base/log.h"
-#include "src/launch/launcher/elastic_rounds.h"
+#include "src/launch/worker/own_store.h"
+#include "src/store/elastic_round.h"
 
 namespace lockstep {
 

@@ -2,9 +2,11 @@
 // docs/design/launch.md.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "src/launch/launcher/launcher.h"
+#include "src/launch/worker/own_store.h"
 
 namespace lockstep {
 
@@ -31,6 +33,27 @@ void Launcher::note_ready(int id) {
   for (Slot& slot : slots_)
     if (slot.id == id) slot.watch.reset();
   rounds_->is_ready(id);
+  tell_workers();
+}
+
+void Launcher::tell_workers() {
+  if (!options_.on_start) return;
+  const JobEnvironment& job = options_.job;
+  RunningWorkers running{
+      .pids = workers_.pids(), .ranks = {}, .world_size = world_size_of(job)};
+  for (int local = 0; local < job.workers; ++local)
+    running.ranks.push_back(job.first_rank + local);
+  if (rounds_) {
+    const std::vector<int>& members = rounds_->round().members;
+    running.world_size = static_cast<int>(members.size());
+    for (std::size_t local = 0; local < slots_.size(); ++local) {
+      const auto member = std::ranges::find(members, slots_[local].id);
+      const bool runs = member != members.end() && !slots_[local].given_up;
+      running.ranks[local] =
+          runs ? static_cast<int>(member - members.begin()) : -1;
+    }
+  }
+  options_.on_start(running);
 }
 
 std::vector<int> Launcher::ids_that_ended_well() const {
@@ -69,6 +92,7 @@ bool Launcher::goes_on_without(int local_rank) {
     if (next == ElasticRounds::Next::kEndJob) return false;
     tell_of_death(local_rank, next);
     slot.given_up = next == ElasticRounds::Next::kGoOn;
+    if (slot.given_up) tell_workers();
     if (slot.given_up || replace(local_rank)) return true;
   }
 }
@@ -85,7 +109,7 @@ bool Launcher::replace(int local_rank) {
                        std::string("lockstep: ") + error.what());
     return false;
   }
-  if (options_.on_start) options_.on_start(workers_.pids());
+  tell_workers();
   slot.watch = std::make_unique<ReadyWatch>(options_.job.store_url,
                                             options_.job.token, slot.id);
   return true;

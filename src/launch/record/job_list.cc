@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
 #include <functional>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -37,9 +40,11 @@ constexpr std::string_view kTemporary = ".tmp";
 constexpr std::string_view kListed = ".json";
 constexpr std::string_view kSteps = ".steps";
 constexpr std::string_view kJobListFormat = "lockstep running job";
-constexpr int kJobListVersion = 1;
+constexpr int kJobListVersion = 2;
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 constexpr std::size_t kMostWorkers = std::size_t{1} << 16;
+// Beyond every number that is possible.
+constexpr int kNoNumber = std::numeric_limits<int>::min();
 constexpr std::size_t kMostCommandBytes = std::size_t{1} << 14;
 
 fs::path folder_of(uid_t user) {
@@ -96,15 +101,16 @@ std::string_view stem_of_steps(std::string_view name) {
   return is_ours ? name : std::string_view();
 }
 
-// Of a job whose file of steps this process has locked. replace_text_file() may
-// have left a temporary file.
+// Of a job whose file of steps this process has locked; `names` are sorted.
+// replace_text_file() may have left a temporary file.
 void remove_files_of(std::string_view stem, std::span<const std::string> names,
                      const FileDescriptor& folder) {
   const std::string listed = fmt::format("{}{}", stem, kListed);
-  for (const std::string& name : names)
-    if (name == listed ||
-        (name.starts_with("." + listed + ".") && name.ends_with(kTemporary)))
-      ::unlinkat(folder.get(), name.c_str(), 0);
+  const std::string temporary = "." + listed + ".";
+  for (auto name = std::ranges::lower_bound(names, temporary);
+       name != names.end() && name->starts_with(temporary); ++name)
+    if (name->ends_with(kTemporary)) ::unlinkat(folder.get(), name->c_str(), 0);
+  ::unlinkat(folder.get(), listed.c_str(), 0);
   ::unlinkat(folder.get(), fmt::format("{}{}", stem, kSteps).c_str(), 0);
 }
 
@@ -114,7 +120,8 @@ void remove_files_of(std::string_view stem, std::span<const std::string> names,
 std::vector<std::string> living_stems(const fs::path& path,
                                       const FileDescriptor& folder) {
   std::vector<std::string> living;
-  const std::vector<std::string> names = names_in(path);
+  std::vector<std::string> names = names_in(path);
+  std::ranges::sort(names);
   for (const std::string& name : names) {
     const std::string_view stem = stem_of_steps(name);
     if (stem.empty()) continue;
@@ -145,10 +152,10 @@ bool has_integers(const OrderedJson& object) {
     return value.is_number_integer();
   };
   return std::ranges::all_of(
-             std::array{"launcher", "world_size", "first_rank", "restarts",
-                        "began"},
+             std::array{"launcher", "world_size", "restarts", "began"},
              [&](const char* name) { return is_integer(object.at(name)); }) &&
-         std::ranges::all_of(object.at("workers"), is_integer);
+         std::ranges::all_of(object.at("workers"), is_integer) &&
+         std::ranges::all_of(object.at("ranks"), is_integer);
 }
 
 // Nothing for a text that is not such a job, or has impossible numbers.
@@ -158,22 +165,37 @@ std::optional<ListedJob> parse_job(const std::string& text) try {
       object.at("version") != kJobListVersion ||
       object.at("workers").size() > kMostWorkers || !has_integers(object))
     return std::nullopt;
-  ListedJob job{.launcher = object.at("launcher").get<pid_t>(),
+  const auto fitting = [](std::int64_t value) {
+    return std::in_range<int>(value) ? static_cast<int>(value) : kNoNumber;
+  };
+  const auto number = [&](const char* name) {
+    return fitting(object.at(name).get<std::int64_t>());
+  };
+  const auto numbers = [&](const char* name) {
+    std::vector<int> all;
+    for (const auto value : object.at(name).get<std::vector<std::int64_t>>())
+      all.push_back(fitting(value));
+    return all;
+  };
+  ListedJob job{.launcher = number("launcher"),
                 .command = object.at("command").get<std::vector<std::string>>(),
                 .run_id = object.at("run_id").get<std::string>(),
-                .world_size = object.at("world_size").get<int>(),
-                .first_rank = object.at("first_rank").get<int>(),
-                .restarts = object.at("restarts").get<int>(),
-                .pids = object.at("workers").get<std::vector<pid_t>>()};
+                .world_size = number("world_size"),
+                .restarts = number("restarts"),
+                .pids = numbers("workers"),
+                .ranks = numbers("ranks")};
   job.began = steady_clock::time_point(
       nanoseconds(object.at("began").get<std::int64_t>()));
   const auto now = steady_clock::now();
   if (job.began <= now && job.began.time_since_epoch() >= nanoseconds(0))
     job.running = now - job.began;
   const bool possible =
-      job.launcher > 1 && job.first_rank >= 0 && job.world_size >= 1 &&
-      job.pids.size() <= static_cast<std::size_t>(job.world_size) &&
-      job.first_rank <= job.world_size - static_cast<int>(job.pids.size());
+      job.launcher > 1 && job.world_size >= 1 && job.restarts >= 0 &&
+      job.ranks.size() == job.pids.size() &&
+      std::ranges::all_of(job.pids, [](int pid) { return pid > 1; }) &&
+      std::ranges::all_of(job.ranks, [&](int rank) {
+        return rank >= -1 && rank < job.world_size;
+      });
   if (!possible) return std::nullopt;
   return job;
 } catch (const OrderedJson::exception&) {
@@ -182,7 +204,18 @@ std::optional<ListedJob> parse_job(const std::string& text) try {
 
 void list_jobs_of(const fs::path& path, uid_t user, JobList& list) {
   struct stat status {};
-  if (::lstat(path.c_str(), &status) != 0) return;  // no job yet
+  if (::lstat(path.c_str(), &status) != 0) {
+    const int reason = errno;
+    std::error_code ignored;
+    if (reason == ENOENT &&
+        fs::is_directory(fs::absolute(path).parent_path(), ignored))
+      return;
+    list.problems.push_back(fmt::format(
+        "jobs cannot be listed in {}: {}; next: make a folder that belongs to "
+        "this user alone, and name it by LOCKSTEP_JOBS_DIR",
+        path.string(), std::strerror(reason)));
+    return;
+  }
   const FileDescriptor folder = open_private_folder(path, user);
   if (!folder) {
     list.problems.push_back(fmt::format(
@@ -194,6 +227,13 @@ void list_jobs_of(const fs::path& path, uid_t user, JobList& list) {
   for (const std::string& stem : living_stems(path, folder)) {
     const FileDescriptor listed =
         open_file_in(folder, fmt::format("{}{}", stem, kListed));
+    if (!listed && (errno == EMFILE || errno == ENFILE)) {
+      list.problems.push_back(fmt::format(
+          "more jobs of user {} are not shown: {}; next: raise the limit of "
+          "open files (ulimit -n)",
+          user, std::strerror(errno)));
+      return;
+    }
     if (!listed) continue;  // the job starts or ends
     auto job = parse_job(read_all(listed));
     if (!job) {
@@ -203,6 +243,11 @@ void list_jobs_of(const fs::path& path, uid_t user, JobList& list) {
     }
     job->user = user;
     job->steps = open_file_in(folder, fmt::format("{}{}", stem, kSteps));
+    if (!job->steps && (errno == EMFILE || errno == ENFILE))
+      list.problems.push_back(fmt::format(
+          "the steps of job {} are not shown: {}; next: raise the limit of "
+          "open files (ulimit -n)",
+          job->launcher, std::strerror(errno)));
     list.jobs.push_back(*std::move(job));
   }
 }
@@ -254,7 +299,8 @@ void JobListing::make_file(int workers) try {
   else
     ::unlink(path_of(kSteps).c_str());
 } catch (const SystemError& error) {
-  log(LogLevel::kDebug, std::string("the job is not listed: ") + error.what());
+  log(LogLevel::kInfo,
+      std::string("lockstep status will not show this job: ") + error.what());
 }
 
 JobListing::~JobListing() {
@@ -283,9 +329,9 @@ void JobListing::publish(const ListedJob& job) try {
       {"command", shortened(job.command)},
       {"run_id", job.run_id},
       {"world_size", job.world_size},
-      {"first_rank", job.first_rank},
       {"restarts", job.restarts},
-      {"workers", job.pids}};
+      {"workers", job.pids},
+      {"ranks", job.ranks}};
   replace_text_file(
       path_of(kListed),
       object.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n");
@@ -300,11 +346,29 @@ std::vector<uid_t> users_with_folders() {
   std::vector<uid_t> users;
   for (const std::string& name : names_in(kSharedMemory)) {
     if (!name.starts_with(kFolderStem)) continue;
-    if (const auto user =
-            number_in<uid_t>(std::string_view(name).substr(kFolderStem.size())))
-      users.push_back(*user);
+    const auto user =
+        number_in<uid_t>(std::string_view(name).substr(kFolderStem.size()));
+    // Not "lockstep-00": each user has one folder.
+    if (user && folder_of(*user).filename() == name) users.push_back(*user);
   }
   return users;
+}
+
+// A user can make folders with the numbers of others: one line for all.
+void list_jobs_of_all(JobList& list) {
+  int foreign = 0;
+  for (const uid_t user : users_with_folders()) {
+    const fs::path folder = folder_of(user);
+    if (open_private_folder(folder, user))
+      list_jobs_of(folder, user, list);
+    else
+      ++foreign;
+  }
+  if (foreign > 0)
+    list.problems.push_back(fmt::format(
+        "{} of the folders {}/{}USER do not belong to that user alone; jobs of "
+        "these users are not shown",
+        foreign, kSharedMemory, kFolderStem));
 }
 
 }  // namespace
@@ -315,8 +379,7 @@ JobList list_jobs(const EnvironmentLookup& lookup) {
   if (::geteuid() != 0 || chosen)
     list_jobs_of(job_list_folder(lookup), ::geteuid(), list);
   else
-    for (const uid_t user : users_with_folders())
-      list_jobs_of(folder_of(user), user, list);
+    list_jobs_of_all(list);
   std::ranges::sort(list.jobs, std::greater(), &ListedJob::running);
   return list;
 }

@@ -25,9 +25,10 @@ struct ListedJob {
   std::vector<std::string> command{};
   std::string run_id{};  // --rdzv-id; "none" without one
   int world_size = 1;    // of all hosts
-  int first_rank = 0;    // of this host
   int restarts = 0;
-  std::vector<pid_t> pids{};  // of this host's workers, by rank
+  // Of this host's workers, by local rank.
+  std::vector<pid_t> pids{};
+  std::vector<int> ranks{};  // negative: no rank at present
   // When the launcher began; steady_clock is the same in all processes.
   std::chrono::steady_clock::time_point began{};
   // Set by the reader.

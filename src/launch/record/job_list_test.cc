@@ -1,5 +1,6 @@
 #include "src/launch/record/job_list.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,6 +9,7 @@
 
 #include <csignal>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 
@@ -52,9 +54,9 @@ ListedJob some_job() {
   return {.command = {"program", "--flag"},
           .run_id = "7",
           .world_size = 4,
-          .first_rank = 2,
           .restarts = 1,
           .pids = {10, 11},
+          .ranks = {2, 3},
           .began = std::chrono::steady_clock::now()};
 }
 
@@ -75,7 +77,7 @@ TEST(JobList, HasAJobFromItsStartToItsEnd) {
     EXPECT_THAT(job.command, ElementsAre("program", "--flag"));
     EXPECT_EQ(job.run_id, "7");
     EXPECT_EQ(job.world_size, 4);
-    EXPECT_EQ(job.first_rank, 2);
+    EXPECT_THAT(job.ranks, ElementsAre(2, 3));
     EXPECT_EQ(job.restarts, 1);
     EXPECT_THAT(job.pids, ElementsAre(10, 11));
     EXPECT_GE(job.running.count(), 0);
@@ -159,6 +161,17 @@ TEST(JobList, DoesNotFollowALinkToAnotherFolder) {
   EXPECT_THAT(other.entries(), IsEmpty());
 }
 
+TEST(JobList, SaysWhenItsFolderCannotBeMade) {
+  const TestDirectory made;
+  const JobList list = list_jobs([&](const std::string& name) {
+    return name == "LOCKSTEP_JOBS_DIR"
+               ? std::optional((made / "no/such/folder").string())
+               : std::nullopt;
+  });
+  ASSERT_EQ(list.problems.size(), 1u);
+  EXPECT_THAT(list.problems[0], HasSubstr("No such file or directory"));
+}
+
 TEST(JobList, RefusesAFolderOfAnotherUser) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
   const JobFolder folder;
@@ -184,6 +197,20 @@ TEST(JobList, SkipsWhatIsNotAJob) {
     ASSERT_EQ(number_of_jobs(good.substr(0, size)), 0u) << size;
   for (const char* text : {"[]", "{}", "null", "7", "\"x\""})
     EXPECT_EQ(number_of_jobs(text), 0u) << text;
+  const auto with = [&](const std::string& name, const std::string& value) {
+    nlohmann::json object = nlohmann::json::parse(good);
+    object[name] = nlohmann::json::parse(value);
+    return object.dump();
+  };
+  EXPECT_EQ(number_of_jobs(with("restarts", "2")), 1u);
+  for (const char* number : {"-1", "4294968530", "-4294966062"}) {
+    EXPECT_EQ(number_of_jobs(with("launcher", number)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("world_size", number)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("restarts", number)), 0u) << number;
+    const std::string list = fmt::format("[7, {}]", number);
+    EXPECT_EQ(number_of_jobs(with("workers", list)), 0u) << number;
+    EXPECT_EQ(number_of_jobs(with("ranks", list)), 0u) << number;
+  }
   EXPECT_EQ(number_of_jobs(std::string(std::size_t{2} << 20, ' ')), 0u);
   EXPECT_EQ(number_of_jobs(std::string(1'000'000, '[')), 0u);
   const unsigned long seed = test_seed();

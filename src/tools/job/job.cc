@@ -159,13 +159,13 @@ JobResult Rounds::launch() {
   JobListing listing(job_list_folder(lookup_), options.job.workers);
   if (options.job.workers_are_ranks)
     options.job.steps_file = listing.steps_file();
-  options.on_start = [&](const std::vector<pid_t>& pids) {
+  options.on_start = [&](const RunningWorkers& running) {
     listing.publish({.command = options_.command,
                      .run_id = options_.job.run_id,
-                     .world_size = world_size_of(options_.job),
-                     .first_rank = options_.job.first_rank,
+                     .world_size = running.world_size,
                      .restarts = options_.job.restarts,
-                     .pids = pids,
+                     .pids = running.pids,
+                     .ranks = running.ranks,
                      .began = began_});
   };
   if (options.job.restarts > 0 && !options.log_directory.empty())

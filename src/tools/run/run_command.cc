@@ -13,6 +13,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
 #include "src/base/number_in.h"
+#include "src/base/report_text.h"
 #include "src/base/secret.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
@@ -135,11 +136,6 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 
 namespace {
 
-int print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : kExitFailed;
-}
-
 std::vector<std::string> words_of(const std::string& text) {
   std::istringstream stream(text);
   return {std::istream_iterator<std::string>(stream), {}};
@@ -195,7 +191,7 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
 
 int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   if (!options.hosts.empty())
-    return options.dry_run ? print(describe_hosts(options.hosts))
+    return options.dry_run ? print_report(describe_hosts(options.hosts))
                            : run_on_hosts(options, lookup);
   LaunchOptions launch;
   launch.command = options.command;
@@ -210,7 +206,7 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   launch.streams = streams_of(options.streams, options.launch.log_dir);
   launch.error_file = options.streams.error_file;
   auto nodes = nodes_of(options.nodes, lookup);
-  if (options.dry_run) return print(describe_plan(launch, !nodes));
+  if (options.dry_run) return print_report(describe_plan(launch, !nodes));
   // Beside --master-addr it is the port where the launchers meet.
   if (!nodes || options.nodes.master_address.empty())
     launch.job.master_port =

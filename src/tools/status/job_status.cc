@@ -33,6 +33,9 @@ StepTimes times_of(const StepWindow& window) {
                   .data = window.data.count() / steps,
                   .compute = 0,
                   .waiting = window.waited.count() / steps};
+  // Threads that wait side by side are added up.
+  times.waiting = std::min(times.waiting, times.total - times.data);
+  times.waiting = std::max(times.waiting, 0.0);
   times.compute = std::max(0.0, times.total - times.data - times.waiting);
   return times;
 }
@@ -61,7 +64,8 @@ JobStatus status_of(const ListedJob& job) {
   const auto now = std::chrono::steady_clock::now();
   for (std::size_t i = 0; i < job.pids.size(); ++i) {
     const int local = static_cast<int>(i);
-    RankStatus rank{.rank = job.first_rank + local, .pid = job.pids[i]};
+    if (job.ranks[i] < 0) continue;
+    RankStatus rank{.rank = job.ranks[i], .pid = job.pids[i]};
     if (job.steps)
       rank.steps = read_rank_steps(job.steps, local).value_or(RankSteps{});
     if (rank.steps.last && *rank.steps.last <= now)
@@ -69,6 +73,7 @@ JobStatus status_of(const ListedJob& job) {
           std::chrono::duration<double>(now - *rank.steps.last).count();
     status.ranks.push_back(rank);
   }
+  std::ranges::sort(status.ranks, {}, &RankStatus::rank);
   status.stragglers = stragglers_of(status.ranks);
   return status;
 }

@@ -178,7 +178,10 @@ TEST(JobStatus, ReadsTheStepsOfAListedJob) {
   const TestDirectory made;
   const auto folder = made / "jobs";
   JobListing listing(folder, 2);
-  listing.publish({.command = {"program"}, .world_size = 2, .pids = {10, 11}});
+  listing.publish({.command = {"program"},
+                   .world_size = 2,
+                   .pids = {10, 11},
+                   .ranks = {0, 1}});
   StepWriter writer(listing.steps_file(), 1);
   for (int step = 0; step < 3; ++step)
     writer.step_done(8, std::chrono::nanoseconds(0));

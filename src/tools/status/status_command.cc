@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "src/base/version.h"
+#include "src/launch/output/terminal_text.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/store/host_address.h"
 #include "src/tools/job/host_memory.h"
@@ -88,7 +89,7 @@ std::string to_text(const HostStatus& status) {
     text += fmt::format("  GPU {:<3} {}\n", gpu.index, describe(gpu));
     for (const GpuProcess& process : gpu.processes)
       text += fmt::format("            {:>8}  {:<16} {}\n", process.pid,
-                          program_text(status, process.pid),
+                          safe_for_terminal(program_text(status, process.pid)),
                           memory_text(process.bytes));
   }
   if (!status.gpus.problem.empty())

@@ -3,6 +3,7 @@
 #include <torch/serialize.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <functional>
 #include <optional>
@@ -84,17 +85,11 @@ std::int64_t hash_of_names(const StateContents& contents) {
   return static_cast<std::int64_t>(std::hash<std::string>()(names));
 }
 
-// Ends the training on all members of the round or on none: once one rank has
-// ended its training, the work of a rank that dies is not repeated.
-bool end_together(ElasticJob& job) {
-  try {
-    if (is_initialized() && size() > 1)
-      default_group()->barrier({.label = "elastic end"}).wait();
-  } catch (const Error& error) {
-    log(LogLevel::kDebug, error.what());
-    return job.end_round(false);
-  }
-  return job.end_round(true);
+// Whether the group may have failed because a rank died.
+bool is_groups_failure(const std::exception& error) {
+  return dynamic_cast<const PeerFailure*>(&error) != nullptr ||
+         dynamic_cast<const NetworkError*>(&error) != nullptr ||
+         dynamic_cast<const Timeout*>(&error) != nullptr;
 }
 
 // The error of a group that did not form after `cause` had ended the one
@@ -113,11 +108,32 @@ bool is_superseded(ElasticJob& job, ProcessGroup& group) {
   return answer[0] != 0;
 }
 
-// Whether the group may have failed because a rank died.
-bool is_groups_failure(const std::exception& error) {
-  return dynamic_cast<const PeerFailure*>(&error) != nullptr ||
-         dynamic_cast<const NetworkError*>(&error) != nullptr ||
-         dynamic_cast<const Timeout*>(&error) != nullptr;
+// Ranks may end their training far apart, where one evaluates for example; a
+// rank that dies ends the wait.
+constexpr std::chrono::hours kOthersTrain{24};
+
+// Ends the training on all members of the round or on none: once one rank has
+// ended its training, the work of a rank that dies is not repeated. Returns the
+// failure of the group that came before; empty if the training has ended.
+std::string end_together(ElasticJob& job) {
+  if (!is_initialized())
+    throw InvalidArgument(
+        "elastic::run: the training function has destroyed the default group, "
+        "in which the ranks agree on the end\n"
+        "  next:    call destroy_process_group() after run()");
+  std::string failure = "the launcher has seen a rank die";
+  bool met = true;
+  try {
+    if (size() > 1)
+      default_group()
+          ->barrier({.timeout = kOthersTrain, .label = "elastic end"})
+          .wait();
+  } catch (const Error& error) {
+    if (!is_groups_failure(error)) throw;
+    failure = error.what();
+    met = false;
+  }
+  return job.end_round(met) ? "" : failure;
 }
 
 }  // namespace
@@ -276,8 +292,10 @@ void run(State& state, const std::function<void(State&)>& train,
       state.sync();
       if (job != nullptr) job->joined();
       train(state);
-      if (job == nullptr || end_together(*job)) return;
-      cause = "a rank has died before all ranks had ended the training";
+      if (job == nullptr) return;
+      cause = end_together(*job);
+      if (cause->empty()) return;
+      log(LogLevel::kWarn, "elastic::run leaves the group: " + *cause);
     } catch (const HostsUpdatedInterrupt&) {
       if (job == nullptr) throw;
       cause.reset();
