@@ -21,17 +21,15 @@ namespace fs = std::filesystem;
   throw SystemError(fmt::format("cannot {} {}", what, path.string()), reason);
 }
 
-// Past the limit on files' sizes the kernel sends SIGXFSZ, which would end the
-// program.
-bool is_too_large(std::string_view text) {
-  rlimit limit{};
-  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && text.size() > limit.rlim_cur;
-}
-
 }  // namespace
 
+bool exceeds_file_size_limit(std::uint64_t bytes) {
+  rlimit limit{};
+  return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur;
+}
+
 void replace_text_file(const fs::path& path, std::string_view text) {
-  if (is_too_large(text))
+  if (exceeds_file_size_limit(text.size()))
     throw SystemError(
         fmt::format("cannot write {} (see `ulimit -f`)", path.string()), EFBIG);
   const fs::path temporary =

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -17,6 +18,11 @@ namespace lockstep {
 // synced to the disk, so a crash of the machine may lose it.
 void replace_text_file(const std::filesystem::path& path,
                        std::string_view text);
+
+// Whether a file of `bytes` exceeds the limit on files' sizes (ulimit -f). A
+// write beyond that limit sends SIGXFSZ, which ends a program that does not
+// handle it.
+bool exceeds_file_size_limit(std::uint64_t bytes);
 
 // The file's contents, at most `most_bytes`.
 std::string read_text_file(const std::filesystem::path& path,

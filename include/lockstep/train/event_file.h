@@ -13,9 +13,10 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
+
+#include "lockstep/net/appended_file.h"
 
 namespace lockstep {
 
@@ -26,16 +27,11 @@ struct Scalar {
   double value = 0;  // stored as float32
 };
 
-class AppendedFile;
-
 class EventFile {
  public:
   // Creates a new file in `folder`, which must exist, under a unique name that
   // TensorBoard recognises: events.out.tfevents.SECONDS.HOST.PID.NUMBER.
   explicit EventFile(const std::filesystem::path& folder);
-  ~EventFile();
-  EventFile(EventFile&&) noexcept;
-  EventFile& operator=(EventFile&&) noexcept;
 
   // Marks the beginning or the resumption of a run: TensorBoard discards points
   // of earlier files in the folder from this step on.
@@ -45,10 +41,10 @@ class EventFile {
   // has them when this returns.
   void add(std::int64_t step, std::span<const Scalar> scalars);
 
-  const std::filesystem::path& path() const;
+  const std::filesystem::path& path() const { return file_.path(); }
 
  private:
-  std::unique_ptr<AppendedFile> file_;
+  AppendedFile file_;
 };
 
 }  // namespace lockstep

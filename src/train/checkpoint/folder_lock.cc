@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <chrono>
 #include <string>
-#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
+#include "src/net/file_lock.h"
 #include "src/net/wait.h"
 #include "src/store/host_address.h"
 
@@ -24,10 +24,8 @@ using namespace std::chrono_literals;
 
 fs::path path_in(const fs::path& folder) { return folder / ".lock"; }
 
-[[noreturn]] void fail_to_lock(const fs::path& folder, int reason) {
-  throw SystemError(
-      "cannot lock the folder \"" + folder.string() + "\" with a file in it",
-      reason);
+std::string text_of(const fs::path& folder) {
+  return "the folder \"" + folder.string() + "\" with a file in it";
 }
 
 FileDescriptor open_lock(const fs::path& folder) {
@@ -39,28 +37,8 @@ FileDescriptor open_lock(const fs::path& folder) {
   // Another user's file can be locked without write permission.
   if (reason == EACCES)
     file = FileDescriptor(::open(path.c_str(), O_RDONLY | kFlags));
-  if (!file) fail_to_lock(folder, reason);
+  if (!file) throw SystemError("cannot lock " + text_of(folder), reason);
   return file;
-}
-
-bool means_no_locks(int reason) {
-  return reason == EOPNOTSUPP || reason == ENOSYS || reason == ENOLCK;
-}
-
-enum class Attempt { kLocked, kInUse, kNoLocksHere };
-
-Attempt try_to_lock(const fs::path& folder, const FileDescriptor& file) {
-  while (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-    if (errno == EINTR) continue;
-    if (errno == EWOULDBLOCK) return Attempt::kInUse;
-    if (!means_no_locks(errno)) fail_to_lock(folder, errno);
-    log(LogLevel::kWarn,
-        "two concurrent writers to \"" + folder.string() +
-            "\" would not be noticed, since its file system has no locks: " +
-            std::generic_category().message(errno));
-    return Attempt::kNoLocksHere;
-  }
-  return Attempt::kLocked;
 }
 
 // Only other processes' messages use it, so a full disk does not matter.
@@ -95,10 +73,15 @@ std::string signature_in(const FileDescriptor& file) {
 FolderLock::FolderLock(const fs::path& folder, Deadline deadline)
     : file_(open_lock(folder)), owner_(::getpid()) {
   Backoff backoff(1ms, 100ms);
-  Attempt attempt{};
-  while ((attempt = try_to_lock(folder, file_)) == Attempt::kInUse)
+  LockAttempt attempt{};
+  while ((attempt = try_to_lock(file_, text_of(folder))) == LockAttempt::kInUse)
     if (backoff.wait(deadline) == WaitResult::kTimedOut) refuse(folder, file_);
-  if (attempt == Attempt::kLocked) sign(file_);
+  if (attempt == LockAttempt::kLocked)
+    sign(file_);
+  else
+    log(LogLevel::kWarn, "two concurrent writers to \"" + folder.string() +
+                             "\" would not be noticed, since its file system "
+                             "has no locks");
 }
 
 FolderLock::~FolderLock() {

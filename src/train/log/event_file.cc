@@ -10,7 +10,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/store/host_address.h"
-#include "src/train/log/appended_file.h"
+#include "src/train/log/framed_record.h"
 
 namespace lockstep {
 namespace {
@@ -42,7 +42,7 @@ double now() {
 
 // TensorBoard reads files in the order of their names, which begin with the
 // time.
-std::unique_ptr<AppendedFile> make_file(const std::filesystem::path& folder) {
+AppendedFile make_file(const std::filesystem::path& folder) {
   std::array<char, 16> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld",
                 static_cast<long long>(now()));
@@ -50,9 +50,8 @@ std::unique_ptr<AppendedFile> make_file(const std::filesystem::path& folder) {
                            seconds.data() + "." + own_host_name() + "." +
                            std::to_string(::getpid()) + ".";
   for (int number = 0;; ++number) try {
-      return std::make_unique<AppendedFile>(
-          folder / (stem + std::to_string(number)),
-          AppendedFile::Existing::kRefuse);
+      return AppendedFile(folder / (stem + std::to_string(number)),
+                          AppendedFile::Existing::kRefuse);
     } catch (const SystemError& error) {
       if (error.error_number() != EEXIST) throw;
     }
@@ -66,12 +65,8 @@ EventFile::EventFile(const std::filesystem::path& folder)
   EventBuilder builder(event);
   builder.add_double(EventField::kWallTime, now());
   builder.add_string(EventField::kFileVersion, "brain.Event:2");
-  file_->append(framed_record(event));
+  file_.append(framed_record(event));
 }
-
-EventFile::~EventFile() = default;
-EventFile::EventFile(EventFile&&) noexcept = default;
-EventFile& EventFile::operator=(EventFile&&) noexcept = default;
 
 void EventFile::begin_at(std::int64_t step) {
   std::string session;
@@ -82,7 +77,7 @@ void EventFile::begin_at(std::int64_t step) {
   builder.add_double(EventField::kWallTime, now());
   builder.add_int64(EventField::kStep, step);
   builder.add_message(EventField::kSessionLog, session);
-  file_->append(framed_record(event));
+  file_.append(framed_record(event));
 }
 
 void EventFile::add(std::int64_t step, std::span<const Scalar> scalars) {
@@ -101,9 +96,7 @@ void EventFile::add(std::int64_t step, std::span<const Scalar> scalars) {
   builder.add_double(EventField::kWallTime, now());
   builder.add_int64(EventField::kStep, step);
   builder.add_message(EventField::kSummary, summary);
-  file_->append(framed_record(event));
+  file_.append(framed_record(event));
 }
-
-const std::filesystem::path& EventFile::path() const { return file_->path(); }
 
 }  // namespace lockstep

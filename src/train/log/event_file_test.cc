@@ -3,15 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cerrno>
-#include <fstream>
-
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
-#include "src/base/testing/file_size_limit.h"
 #include "src/base/testing/test_directory.h"
 #include "src/base/text_file.h"
-#include "src/train/log/appended_file.h"
+#include "src/train/log/framed_record.h"
 
 namespace lockstep {
 namespace {
@@ -67,37 +63,6 @@ TEST(EventFile, IsRefusedWhereTheFolderIsNone) {
       error_text<SystemError>([&] { EventFile(folder.path() / "absent"); }),
       testing::AllOf(StartsWith("cannot write \""),
                      HasSubstr("No such file or directory")));
-}
-
-TEST(AppendedFile, IsAsBeforeWhenARecordDoesNotFitAndTakesTheNext) {
-  const TestDirectory folder;
-  AppendedFile file(folder / "log", AppendedFile::Existing::kRefuse);
-  file.append("first\n");
-  {
-    const SigxfszIgnored no_signal;
-    const FileSizeLimit limit(10);
-    EXPECT_THAT(error_text<SystemError>([&] { file.append("too long\n"); }),
-                HasSubstr("File too large"));
-    EXPECT_EQ(content_of(file.path()), "first\n");
-    file.append("2nd\n");
-  }
-  file.append("third\n");
-  EXPECT_EQ(content_of(file.path()), "first\n2nd\nthird\n");
-}
-
-TEST(AppendedFile, GoesOnWhereItEndedAndTellsALineThatWasCutShort) {
-  const TestDirectory folder;
-  const std::filesystem::path path = folder / "log";
-  using Existing = AppendedFile::Existing;
-  EXPECT_FALSE(AppendedFile(path, Existing::kGoOn).ends_within_line());
-  std::ofstream(path) << "whole\nbrok";
-  AppendedFile file(path, Existing::kGoOn);
-  EXPECT_TRUE(file.ends_within_line());
-  file.append("\n");
-  EXPECT_FALSE(file.ends_within_line());
-  file.append("next\n");
-  EXPECT_EQ(content_of(path), "whole\nbrok\nnext\n");
-  EXPECT_THROW(AppendedFile(path, Existing::kRefuse), SystemError);
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ double now() {
 
 // Numbers that are not finite become null.
 std::string line_of(const Json& object) {
-  return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return object.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 // A progress record and its position in the run.
@@ -61,11 +61,10 @@ void RunLog::make_files(const StartRecord& start) try {
     throw SystemError(
         "cannot create the folder \"" + folder.string() + "\" for the log",
         error.value());
-  AppendedFile lines(folder / kLinesName, AppendedFile::Existing::kGoOn);
+  AppendedFile lines(folder / kLinesName);
   files_.emplace(Files{EventFile(folder), std::move(lines)});
   files_->events.begin_at(step_ + 1);
-  const std::string line = line_of(to_json(start, step_));
-  files_->lines.append(files_->lines.ends_within_line() ? "\n" + line : line);
+  files_->lines.append_line(line_of(to_json(start, step_)));
 } catch (const SystemError& error) {
   throw Error(std::string(error.what()) +
               "\n  next:    name another folder for the log, or free space "
@@ -165,16 +164,14 @@ void RunLog::epoch_done(const EpochRecord& record, const Metrics& test) {
 // A disk that is full for a while loses only the records of that time.
 void RunLog::write(const std::vector<Scalar>& scalars,
                    const std::string& line) try {
-  files_->lines.append(line);
+  files_->lines.append_line(line);
   files_->events.add(step_, scalars);
-} catch (const SystemError& error) {
+} catch (const Error& error) {
   if (std::exchange(files_->warned, true)) return;
   log(LogLevel::kWarn,
-      std::string(error.what()) +
-          ": training continues, and later records are appended when "
-          "possible"
-          "\n  next:    make room in \"" +
-          options_.log_dir.string() + "\"");
+      "training continues, and later records are appended when possible, "
+      "after an error: " +
+          std::string(error.what()));
 }
 
 }  // namespace lockstep

@@ -30,10 +30,10 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "lockstep/net/appended_file.h"
 #include "lockstep/train/event_file.h"
 #include "src/base/progress_record.h"
 #include "src/train/evaluate/metrics.h"
-#include "src/train/log/appended_file.h"
 #include "src/train/trainer/trainer.h"
 #include "src/train/trainer/training_step.h"
 
