@@ -6,6 +6,19 @@
 #include <stdexcept>
 
 namespace lockstep {
+namespace {
+
+// The number after `name` in a file of /proc, in MiB.
+double proc_mib(const std::string& path, const std::string& name) {
+  std::ifstream lines(path);
+  std::string line;
+  while (std::getline(lines, line))
+    if (line.rfind(name + ":", 0) == 0)
+      return std::stod(line.substr(name.size() + 1)) / 1024;
+  return 0;
+}
+
+}  // namespace
 
 void answer_requests(const std::string& prefix, int rank,
                      const Answer& answer) {
@@ -23,6 +36,12 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + values.size() / 2;
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+double peak_mib() {
+  const double peak = proc_mib("/proc/self/status", "VmHWM");
+  const double now = proc_mib("/proc/self/status", "VmRSS");
+  return peak - now + proc_mib("/proc/self/smaps_rollup", "Pss");
 }
 
 }  // namespace lockstep

@@ -5,7 +5,7 @@
 // one is followed at once by the other's. Rank 0 answers each question with a
 // line of JSON on its standard output.
 //
-// And what ranks of several benchmarks make of their times.
+// And what ranks of several benchmarks make of their times and their memory.
 //
 // Threads: single-threaded.
 // Errors:  std::runtime_error when the pipe cannot be opened.
@@ -26,5 +26,9 @@ void answer_requests(const std::string& prefix, int rank, const Answer& answer);
 
 // The middle one of `values`, of which there is one at least.
 double median(std::vector<double> values);
+
+// MiB of this process's part of the resident memory at its peak: of what
+// several processes map, each one's share as it is now.
+double peak_mib();
 
 }  // namespace lockstep

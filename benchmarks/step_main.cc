@@ -19,7 +19,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <sstream>
@@ -115,24 +114,6 @@ class Training {
   at::Tensor loss_;
   double grad_norm_ = 0;
 };
-
-// The number after `name` in a file of /proc, in MiB.
-double proc_mib(const std::string& path, const std::string& name) {
-  std::ifstream lines(path);
-  std::string line;
-  while (std::getline(lines, line))
-    if (line.rfind(name + ":", 0) == 0)
-      return std::stod(line.substr(name.size() + 1)) / 1024;
-  return 0;
-}
-
-// This process's part of the resident memory at its peak: of what several
-// processes map, each one's share as it is now.
-double peak_mib() {
-  const double peak = proc_mib("/proc/self/status", "VmHWM");
-  const double now = proc_mib("/proc/self/status", "VmRSS");
-  return peak - now + proc_mib("/proc/self/smaps_rollup", "Pss");
-}
 
 double sum(const std::vector<double>& values) {
   double result = 0;

@@ -238,6 +238,19 @@ void add_json_flag(CLI::App& command, ReportFormat& format) {
       "Print it as JSON, for programs");
 }
 
+Request parse_checkpoint(Arguments arguments, int /*cores*/) {
+  CheckpointOptions options;
+  return parse_command(
+      "lockstep checkpoint",
+      "Look at a checkpoint in shards, or write it to one file.", arguments,
+      [&](CLI::App& command) { add_checkpoint_options(command, options); },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep checkpoint");
+        check_checkpoint_options(options);
+        return options;
+      });
+}
+
 Request parse_blame(Arguments arguments, int /*cores*/) {
   BlameOptions options;
   return parse_command(
@@ -305,10 +318,12 @@ struct Command {
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 10> kCommands{{
+constexpr std::array<Command, 11> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
     {"evaluate", "measure a trained model", parse_evaluate},
     {"predict", "write what a trained model predicts", parse_predict},
+    {"checkpoint", "look at a checkpoint in shards, or merge it",
+     parse_checkpoint},
     {"run", "run a program as several ranks", parse_run},
     {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
     {"bench", "time a collective and verify its results", parse_bench},
@@ -324,7 +339,7 @@ HelpRequest general_help() {
       "Lockstep: data-parallel training for C++ on LibTorch\n\n"
       "Usage: lockstep COMMAND [flags]\n\nCommands:\n";
   for (const Command& command : kCommands)
-    text += fmt::format("  {:<10}{}\n", command.name, command.summary);
+    text += fmt::format("  {:<12}{}\n", command.name, command.summary);
   return {text + "\nlockstep COMMAND --help lists a command's flags.\n"};
 }
 

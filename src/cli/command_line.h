@@ -10,6 +10,7 @@
 
 #include "src/tools/bench/bench_command.h"
 #include "src/tools/blame/blame_command.h"
+#include "src/tools/checkpoint/checkpoint_command.h"
 #include "src/tools/doctor/doctor_command.h"
 #include "src/tools/evaluate/evaluate_command.h"
 #include "src/tools/run/run_command.h"
@@ -36,7 +37,7 @@ struct HostLauncherRequest {};
 using Request =
     std::variant<HelpRequest, VersionRequest, HostLauncherRequest, RunOptions,
                  TrainRequest, EvaluateRequest, ScaleRequest, BenchRequest,
-                 BlameOptions, DoctorOptions, StatusOptions>;
+                 CheckpointOptions, BlameOptions, DoctorOptions, StatusOptions>;
 
 // `arguments` are those after the program's name; `cores` is the number of
 // cores that the process may use.

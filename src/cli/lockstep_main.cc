@@ -73,6 +73,10 @@ int carry_out(const BenchRequest& request) {
   return run_bench(request, environment_variable);
 }
 
+int carry_out(const CheckpointOptions& options) {
+  run_checkpoint(options, environment_variable);
+}
+
 int carry_out(const BlameOptions& options) {
   const BlameReport report = blame(options);
   const int printed = print_report(report.text);

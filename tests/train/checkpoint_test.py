@@ -15,6 +15,7 @@ import plain_safetensors
 from train_data import WithSmallData
 
 TRAIN = os.environ["LOCKSTEP_TRAIN"]
+COMMAND = os.environ["LOCKSTEP_COMMAND"]
 COPY = os.environ["LOCKSTEP_ARCHIVE_COPY"]
 IN_MOVED_TO = 0x80
 
@@ -43,8 +44,8 @@ class Checkpoints(WithSmallData):
         super().setUp()
         self.runs = self.folder / "runs"
 
-    def start(self, output, *flags, rank=0, ranks=1, store="",
-              epochs=3):
+    def start(self, output, *flags, rank=0, ranks=1, store="", epochs=3,
+              cwd=None):
         environment = {**os.environ}
         if ranks > 1:
             environment.update(RANK=str(rank), WORLD_SIZE=str(ranks),
@@ -54,10 +55,10 @@ class Checkpoints(WithSmallData):
              "--model=mlp", "--hidden=32", "--dropout=0.2", f"--epochs={epochs}",
              "--global-batch-size=32", "--accumulate=2", *flags],
             env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True)
+            text=True, cwd=cwd)
 
-    def train(self, output, *flags):
-        process = self.start(output, *flags)
+    def train(self, output, *flags, epochs=3):
+        process = self.start(output, *flags, epochs=epochs)
         out, errors = process.communicate()
         return process.returncode, out, errors
 
@@ -163,6 +164,130 @@ class Checkpoints(WithSmallData):
         for name, tensor in model.state_dict().items():
             self.assertEqual(theirs[name][2], tensor.numpy().tobytes())
 
+    def lockstep(self, *arguments):
+        result = subprocess.run([COMMAND, *map(str, arguments)],
+                                capture_output=True, text=True, check=False)
+        return result.returncode, result.stdout, result.stderr
+
+    def shards(self, *flags):
+        """The newest checkpoint of a run of 2 ranks in shards."""
+        ranks = [self.start(self.folder / "m", *flags,
+                            f"--checkpoint-dir={self.runs}",
+                            "--checkpoint-format=sharded", rank=rank, ranks=2,
+                            store="store") for rank in range(2)]
+        ended = [rank.communicate() for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [0, 0], ended)
+        return max(path for path in self.runs.iterdir() if path.is_dir())
+
+    def test_merged_shards_are_a_file_as_the_document_says(self):
+        path = self.shards("--sharded", "--optimizer=adam")
+        self.assertEqual(path.name, "checkpoint-000030")
+        merged = self.folder / "merged.safetensors"
+        code, out, errors = self.lockstep("checkpoint", "merge", path, merged)
+        self.assertEqual(code, 0, errors)
+        self.assertIn("of step 30", out)
+        tensors, metadata = plain_safetensors.read(merged)
+        self.assertEqual(metadata["lockstep.checksum"],
+                         checksum(tensors, metadata))
+        self.assertEqual(metadata["lockstep.optimizer"], "adam")
+        trained, _ = plain_safetensors.read(self.folder / "m")
+        for name, tensor in trained.items():
+            self.assertEqual(tensors["model." + name], tensor)
+            self.assertEqual(tensors[f"optimizer.state.{name}.exp_avg"][:2],
+                             tensor[:2])
+        # The shards are files that Python reads too, without a tensor twice.
+        total = 0
+        for shard in path.glob("shard-*"):
+            parts, _ = plain_safetensors.read(shard)
+            total += sum(len(content) for _, _, content in parts.values())
+        self.assertEqual(
+            total, sum(len(content) for _, _, content in tensors.values()))
+        try:
+            from safetensors.torch import load_file
+            self.assertEqual(set(load_file(merged)), set(tensors))
+        except ImportError:
+            pass
+        outputs = []
+        for source in merged, path, self.runs:
+            code, out, errors = self.train(
+                self.folder / "n", "--sharded", "--optimizer=adam",
+                f"--resume={source}", epochs=4)
+            self.assertEqual(code, 0, errors)
+            outputs.append((self.folder / "n").read_bytes())
+        self.assertEqual(outputs[1:], outputs[:1] * 2)
+
+    def test_evaluates_and_predicts_from_shards(self):
+        path = self.shards()
+        for verb, flags in ("evaluate", ()), ("predict", ("-o", "-")):
+            results = []
+            for model in self.folder / "m", path, self.runs:
+                code, out, errors = self.lockstep(
+                    verb, model, "--data-dir", self.data, "-n", 2,
+                    "--dataset", "fashion-mnist", *flags)
+                self.assertEqual(code, 0, errors)
+                # Without the lines on the file and the speed.
+                results.append([line for line in out.splitlines()
+                                if str(self.folder) not in line
+                                and "images/s" not in line])
+            self.assertGreater(len(results[0]), 5)
+            self.assertEqual(results[1:], results[:1] * 2)
+
+    def test_shows_shards_and_refuses_what_is_not_whole(self):
+        path = self.shards()
+        code, out, errors = self.lockstep("checkpoint", "show", path)
+        self.assertEqual(code, 0, errors)
+        self.assertRegex(out, r"step +30\nranks +2\noptimizer +sgd\nmodel +mlp")
+        self.assertEqual(out.count("checksum right"), 2)
+        shard = path / "shard-00001-of-00002.safetensors"
+        content = shard.read_bytes()
+        merged = self.folder / "merged.safetensors"
+        merged.write_text("earlier")
+
+        def refuses(*reasons):
+            for action in ("show", path), ("merge", path, merged):
+                code, out, errors = self.lockstep("checkpoint", *action)
+                self.assertEqual(code, 2, out + errors)
+                for reason in reasons:
+                    self.assertIn(reason, errors)
+            self.assertEqual(merged.read_text(), "earlier")
+            self.assertEqual(list(self.folder.glob(".merged*")), [])
+
+        shard.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        refuses(shard.name, "its checksum is")
+        self.assertIn("damaged", self.lockstep("checkpoint", "show", path)[1])
+        shard.write_bytes(content[:-1])
+        refuses(shard.name, "bytes, expected")
+        shard.unlink()
+        refuses(shard.name, "it is missing")
+        (path / "manifest.json").unlink()
+        refuses("it has no manifest.json")
+        code, _, errors = self.lockstep("checkpoint", "show", merged)
+        self.assertEqual((code, "it is one file" in errors), (2, True), errors)
+        for wrong, reason in (
+                (("merge", path), "merge SET OUT"),
+                (("show", path, merged), "merge SET OUT"),
+                (("merge", path, self.folder / "m.pt"), "must end in"),
+                (("merge", path, "/nope/m.safetensors"), "no folder /nope"),
+                (("sho", path), 'did you mean "show"'),
+                (("show", path, "--fast"), 'unknown flag "--fast"')):
+            code, _, errors = self.lockstep("checkpoint", *wrong)
+            self.assertEqual(code, 2, errors)
+            self.assertIn(reason, errors)
+
+    def test_names_a_rank_that_does_not_see_the_folder_of_shards(self):
+        elsewhere = self.folder / "elsewhere"
+        elsewhere.mkdir()
+        ranks = [self.start(self.folder / "m", "--checkpoint-dir=runs",
+                            "--checkpoint-format=sharded", rank=rank, ranks=2,
+                            store="store", cwd=cwd)
+                 for rank, cwd in enumerate((self.folder, elsewhere))]
+        ended = [rank.communicate() for rank in ranks]
+        self.assertEqual([rank.returncode for rank in ranks], [1, 1], ended)
+        for _, errors in ended:
+            self.assertIn('rank 1 does not see the folder "runs/.checkpoint-',
+                          errors)
+        self.assertEqual(list(self.runs.glob("checkpoint-*")), [])
+
     def saves(self):
         """Reads one event per checkpoint that becomes visible."""
         libc = ctypes.CDLL(None, use_errno=True)
@@ -182,21 +307,33 @@ class Checkpoints(WithSmallData):
         finally:
             os.close(end)
 
+    def wait_for_end(self, process, seconds):
+        end = os.pidfd_open(process.pid)
+        select.select([end], [], [], seconds)
+        os.close(end)
+
     def test_killed_again_and_again_it_ends_with_the_file_of_a_whole_run(self):
         seed = random.randrange(2**32)
         draw = random.Random(seed)
-        for ranks in 1, 2:
-            with self.subTest(ranks=ranks, seed=seed):
-                self.runs = self.folder / f"runs{ranks}"
-                self.kill_until_it_ends(ranks, draw)
+        for ranks, file_format in (1, "single"), (2, "single"), (2, "sharded"):
+            with self.subTest(ranks=ranks, format=file_format, seed=seed):
+                self.runs = self.folder / f"runs{ranks}{file_format}"
+                self.kill_until_it_ends(ranks, file_format, draw)
 
     def test_asked_to_stop_every_rank_saves_the_run_and_says_start_again(self):
+        for file_format in "single", "sharded":
+            with self.subTest(format=file_format):
+                self.runs = self.folder / file_format
+                self.stop_and_start_again(file_format)
+
+    def stop_and_start_again(self, file_format):
         def start_all(name, *flags):
             return [self.start(self.folder / name, *flags, rank=rank, ranks=2,
-                               store=name, epochs=100) for rank in range(2)]
+                               store=name + file_format, epochs=100)
+                    for rank in range(2)]
 
         flags = (f"--checkpoint-dir={self.runs}", "--checkpoint-every=50",
-                 "--resume=auto")
+                 f"--checkpoint-format={file_format}", "--resume=auto")
         whole = [rank.communicate() + (rank.returncode,)
                  for rank in start_all("whole")]
         self.assertEqual([code for *_, code in whole], [0, 0], whole)
@@ -213,11 +350,13 @@ class Checkpoints(WithSmallData):
         self.assertEqual([rank.returncode for rank in rest], [0, 0], ended)
         self.assertEqual((self.folder / "rest").read_bytes(),
                          (self.folder / "whole").read_bytes())
+        for output in "whole", "rest":
+            (self.folder / output).unlink()
 
-    def kill_until_it_ends(self, ranks, draw):
+    def kill_until_it_ends(self, ranks, file_format, draw):
         def start_all(name, *flags):
             return [self.start(self.folder / name, *flags, rank=rank,
-                               ranks=ranks, store=f"{name}{ranks}")
+                               ranks=ranks, store=f"{name}{self.runs.name}")
                     for rank in range(ranks)]
 
         def finish(processes):
@@ -227,12 +366,15 @@ class Checkpoints(WithSmallData):
 
         finish(start_all("whole"))
         flags = (f"--checkpoint-dir={self.runs}", "--checkpoint-every=2",
-                 "--resume=auto")
+                 f"--checkpoint-format={file_format}", "--resume=auto")
         watch = self.saves()
         for round_number in range(3):
             processes = start_all(f"part{round_number}", *flags)
             for _ in range(draw.randrange(1, 4)):
                 self.wait_for(watch, processes[0])
+            # Within the next steps, and while something is written.
+            self.wait_for_end(processes[0], draw.random() / 50)
+            draw.shuffle(processes)
             for process in processes:
                 process.send_signal(signal.SIGKILL)
             for process in processes:

@@ -55,6 +55,7 @@ class FusedShardedStep;
 class GradientFactor;
 class GradientAverage;
 class OptimizerShard;
+struct UpdateState;
 
 struct ZeroRedundancyOptimizerOptions {
   // The ranks that train together; default_group() when empty.
@@ -142,10 +143,14 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   // Bytes of this rank's share of the state.
   std::size_t state_bytes() const;
 
-  // This rank's pieces and their state, for tests.
+  // This rank's pieces and their state, for checkpoints and tests.
   const OptimizerShard& shard() const { return *shard_; }
 
  private:
+  // For checkpoints: see src/torch/optim/optimizer_shard.h.
+  friend void load_shard(ZeroRedundancyOptimizer& optimizer,
+                         std::vector<UpdateState> states);
+
   // By parameter: whether this step has finished with it.
   using Settled = std::vector<char>;
 

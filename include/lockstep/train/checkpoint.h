@@ -44,11 +44,16 @@ namespace lockstep {
 // untrusted sources should be safetensors, which holds only data; reading an
 // archive runs LibTorch's loader, which trusts it. Dots in names are the levels
 // of an archive, as of a module.
-enum class CheckpointFormat { kSafetensors, kLibTorch };
+//
+// kSharded is for a CheckpointFolder: a folder of safetensors files, one for
+// each rank, which the ranks write in the background and read in parts. All
+// ranks must see the folder. Use it where the state is large.
+enum class CheckpointFormat { kSafetensors, kLibTorch, kSharded };
 
 // Replaces the file at `path` by the present tensors of `module`, from any
 // device and of any layout, stored as dense rows, and by the texts `metadata`,
 // by name. All or nothing: after a failure or a kill the earlier file is there.
+// InvalidArgument for kSharded.
 void save_checkpoint(const std::filesystem::path& path,
                      const torch::nn::Module& module,
                      const std::map<std::string, std::string>& metadata = {},
@@ -58,7 +63,7 @@ void save_checkpoint(const std::filesystem::path& path,
 // and its place in memory. Both must have the same names, shapes and types; all
 // names in the file may have the prefix `module.`, as PyTorch names those of a
 // wrapped model. From a run's checkpoint it takes the model. The file may have
-// either format, but LibTorch's only where its name does not end in
+// any format, but LibTorch's only where its name does not end in
 // .safetensors. Returns its metadata.
 std::map<std::string, std::string> load_checkpoint(
     const std::filesystem::path& path, torch::nn::Module& module);
@@ -75,6 +80,7 @@ std::shared_ptr<torch::nn::Module> module_cpu_copy(
 
 class FolderLock;
 class GradientScaler;
+class ShardWriter;
 struct TensorArchive;
 
 // LibTorch's random number generator for the CPU, which torch::rand() and
@@ -103,10 +109,16 @@ struct CheckpointFolderOptions {
   // The number of newest checkpoints to keep, at least 1; those that resume()
   // or load() found damaged are deleted before complete ones.
   int keep = 3;
-  // The format of new checkpoints. Existing ones may have either.
+  // The format of new checkpoints. Existing ones may have any.
   CheckpointFormat format = CheckpointFormat::kSafetensors;
   // The ranks that save together; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
+};
+
+// How often save() had to wait for the checkpoint before, and how long.
+struct CheckpointWaits {
+  int count = 0;
+  std::chrono::nanoseconds time{};
 };
 
 // A folder of a run's checkpoints, which
@@ -128,19 +140,27 @@ struct CheckpointFolderOptions {
 //       }
 //
 // Checkpoints are named checkpoint-000100.safetensors, …: the number is the
-// run's steps so far, and the highest is the newest. Each is one file that a
-// rename makes visible when it is complete and on the disk; older ones are
-// deleted after that. A folder belongs to one object from the object's first
-// write or prepare() until its destruction: the file `.lock` in it, locked with
-// flock(2), names the process. A process that was forked from the owner without
-// exec and outlives it keeps holding the lock. Where the file system does not
-// support locks, a warning is logged instead. Only rank 0 accesses the folder,
-// so the ranks need no shared file system.
+// run's steps so far, and the highest is the newest. Each is one file, or one
+// folder, that a rename makes visible when it is complete and on the disk;
+// older ones are deleted after that. A folder belongs to one object from the
+// object's first write or prepare() until its destruction: the file `.lock` in
+// it, locked with flock(2), names the process. A process that was forked from
+// the owner without exec and outlives it keeps holding the lock. Where the file
+// system does not support locks, a warning is logged instead. Only rank 0
+// accesses the folder, so the ranks need no shared file system.
 //
-// Threads: single-threaded. save(), resume() and load() are collectives: every
-//          rank of the group calls them at the same point of the program, and
-//          waits for rank 0. A rank that calls one alone gets Mismatch, or
-//          Timeout naming the missing ranks, as with any collective.
+// With kSharded every rank accesses the folder. save() copies what the rank
+// writes and returns; a thread of each rank writes the copy, 1/n of the model
+// and of state that all ranks hold, and the whole of what only this rank holds.
+// When all ranks have written, the folder checkpoint-000100 appears. At most
+// one checkpoint is in progress: the next save() first waits for it. The
+// destructor waits too, but only finish() says whether it succeeded.
+//
+// Threads: single-threaded. save(), finish(), resume() and load() are
+//          collectives: every rank of the group calls them at the same point
+//          of the program, and waits for rank 0. A rank that calls one alone
+//          gets Mismatch, or Timeout naming the missing ranks, as with any
+//          collective.
 // Errors:  every rank throws when one fails: SystemError on rank 0, and Error
 //          quoting it on the others, when the folder cannot be read or written;
 //          InvalidArgument for a folder that another run writes to, for a
@@ -159,8 +179,17 @@ class CheckpointFolder {
   // Writes the checkpoint of `step`, at least 0, which becomes the newest;
   // replaces one of the same step. Rank 0's buffers, such as running
   // statistics, are saved and copied to every rank. InvalidArgument where
-  // check_step() throws it.
+  // check_step() throws it. With kSharded it throws the error of the checkpoint
+  // before, which then does not exist, and saves nothing.
   void save(const TrainingState& state, std::int64_t step);
+
+  // Waits until the last checkpoint is complete and on the disk: call it before
+  // the program ends. Throws if it could not be written. Does nothing where
+  // save() has waited for the disk.
+  void finish();
+
+  // Of this object's save().
+  const CheckpointWaits& waits() const { return waits_; }
 
   // Restores `state` from the newest complete checkpoint, and returns its path;
   // does nothing when the folder has none or does not exist.
@@ -198,6 +227,10 @@ class CheckpointFolder {
                                                 std::int64_t step);
 
   ProcessGroup& group();
+  std::optional<std::filesystem::path> restore_found(
+      const TrainingState& state, const std::filesystem::path& from);
+  void save_shards(const TrainingState& state, std::int64_t step);
+  void begin_step(std::int64_t step);
   void delete_old(const std::filesystem::path& written);
   // How long to wait for another writer: the other ranks of a group wait
   // meanwhile, in a collective.
@@ -207,6 +240,8 @@ class CheckpointFolder {
   CheckpointFolderOptions options_;
   std::set<std::filesystem::path> damaged_;  // skipped
   std::unique_ptr<FolderLock> lock_;         // for writing
+  CheckpointWaits waits_;
+  std::shared_ptr<ShardWriter> writer_;  // this object's; ends before the lock
 };
 
 }  // namespace lockstep

@@ -48,7 +48,7 @@ struct SavedModel {
 // Reads the file at `path`; from a folder of checkpoints the newest.
 SavedModel read_saved_model(const std::filesystem::path& path);
 
-// The same on rank 0, which sends the bytes to all ranks: they need no common
+// The same on rank 0, which sends the tensors to all ranks: they need no common
 // file system. When rank 0 fails, every rank throws.
 SavedModel read_saved_model(const std::filesystem::path& path,
                             ProcessGroup& group);

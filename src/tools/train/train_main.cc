@@ -62,6 +62,7 @@ void report_end(const TrainOptions& options, const TrainingResult& result,
     notes.push_back(
         peak_memory_text(training_devices(options.device, options.replicas)));
   if (result.compression) notes.push_back(*result.compression);
+  if (result.checkpoint_waits) notes.push_back(*result.checkpoint_waits);
   if (result.layers_begun_anew && !result.resumed_from) {
     std::string note = "began with the weights of " + options.weights.string();
     for (const std::string& layer : *result.layers_begun_anew)

@@ -188,6 +188,12 @@ void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
           fmt::format("Newest checkpoints that are kept [{}]", options.keep))
       ->check(whole_number(1));
   command
+      .add_option(
+          "--checkpoint-format", options.checkpoint_format,
+          "How a checkpoint is stored: " + list_names(kCheckpointFormats))
+      ->check(one_of("checkpoint format", names_in(kCheckpointFormats)))
+      ->capture_default_str();
+  command
       .add_option("--resume", options.resume,
                   "Resume from a checkpoint, or the newest in a folder; auto: "
                   "from the newest in --checkpoint-dir, if it has one")

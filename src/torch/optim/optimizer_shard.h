@@ -93,4 +93,11 @@ class OptimizerShard {
   double gradient_scale_ = 1;
 };
 
+class ZeroRedundancyOptimizer;
+
+// Replaces the state of this rank's pieces, of which `states` has one each: for
+// checkpoints that ranks read in parts, without the whole state on any rank.
+void load_shard(ZeroRedundancyOptimizer& optimizer,
+                std::vector<UpdateState> states);
+
 }  // namespace lockstep

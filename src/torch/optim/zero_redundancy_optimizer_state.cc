@@ -203,6 +203,15 @@ void ZeroRedundancyOptimizer::load_state_dict(const Optimizer& whole) {
   whole_.reset();
 }
 
+void load_shard(ZeroRedundancyOptimizer& optimizer,
+                std::vector<UpdateState> states) {
+  LOCKSTEP_CHECK(states.size() == optimizer.shard_->pieces().size(),
+                 "the state of another shard");
+  for (std::size_t i = 0; i < states.size(); ++i)
+    optimizer.shard_->set_state(i, std::move(states[i]));
+  optimizer.whole_.reset();
+}
+
 void ZeroRedundancyOptimizer::save(
     torch::serialize::OutputArchive& archive) const {
   state_dict().save(archive);

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <string>
 #include <system_error>
 
@@ -116,11 +117,32 @@ void make_folders(const fs::path& folder) {
 }  // namespace
 
 void replace_file(const fs::path& path,
-                  std::span<const std::span<const std::byte>> pieces) {
+                  const std::function<void(const ByteSink&)>& write) {
   TemporaryFile file(path);
-  for (const auto piece : pieces) file.write(piece);
+  write([&](std::span<const std::byte> bytes) { file.write(bytes); });
   file.keep();
   sync_folder(path);
+}
+
+void replace_file(const fs::path& path,
+                  std::span<const std::span<const std::byte>> pieces) {
+  replace_file(path, [&](const ByteSink& sink) {
+    for (const auto piece : pieces) sink(piece);
+  });
+}
+
+void replace_folder(const fs::path& from, const fs::path& to) {
+  sync_folder(from / ".");
+  const bool exchanged = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD,
+                                     to.c_str(), RENAME_EXCHANGE) == 0;
+  std::error_code ignored;
+  if (!exchanged) {
+    if (fs::exists(to, ignored)) fs::remove_all(to, ignored);
+    if (::rename(from.c_str(), to.c_str()) != 0)
+      fail_to_write(to, "renaming \"" + from.string() + "\" failed");
+  }
+  sync_folder(to);
+  if (exchanged) fs::remove_all(from, ignored);
 }
 
 void prepare_to_replace(const fs::path& path) {

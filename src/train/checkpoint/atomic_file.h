@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 
 namespace lockstep {
@@ -23,6 +24,22 @@ namespace lockstep {
 // Replaces `path` by the concatenation of `pieces`. Its folder must exist.
 void replace_file(const std::filesystem::path& path,
                   std::span<const std::span<const std::byte>> pieces);
+
+// Takes the next bytes of a file.
+using ByteSink = std::function<void(std::span<const std::byte>)>;
+
+// Replaces `path` by what `write` gives to the sink: for content that is not in
+// memory as a whole. What `write` throws passes through, and the earlier file
+// stays.
+void replace_file(const std::filesystem::path& path,
+                  const std::function<void(const ByteSink&)>& write);
+
+// Gives the complete folder `from` the name `to` beside it, in one step also
+// where `to` is a folder already, whose content is then deleted. The files in
+// `from` must be on the disk. Where the file system cannot exchange two names,
+// a kill in between leaves neither.
+void replace_folder(const std::filesystem::path& from,
+                    const std::filesystem::path& to);
 
 // Throws what replace_file would throw if files cannot be made beside `path`: a
 // check before hours of work whose result should go there. Creates a missing

@@ -57,8 +57,7 @@ void save_checkpoint(const std::filesystem::path& path,
 
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
                                     torch::nn::Module& module) {
-  const TensorArchive file = parse_archive(read_bytes(path), path.string());
-  if (is_sealed(file.metadata)) check_seal(file, path.string());
+  const TensorArchive file = read_model_archive(path);
   const NamedTensors ours = tensors_of(module);
   const NamedTensors stored = model_tensors(file, ours);
   if (const std::string lines = differences(ours, stored); !lines.empty())

@@ -1,86 +1,43 @@
 #include "src/train/checkpoint/checkpoint_seal.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <array>
 #include <charconv>
-#include <cstdint>
-#include <cstdio>
 #include <span>
+
+#include "src/train/checkpoint/checkpoint_checksum.h"
+#include "src/train/checkpoint/checkpoint_set.h"
+#include "src/train/checkpoint/state_pieces.h"
 
 namespace lockstep {
 namespace {
 
-constexpr int kVersion = 1;
-constexpr const char* kVersionKey = "lockstep.checkpoint";
-constexpr const char* kChecksumKey = "lockstep.checksum";
-
-class Crc {
- public:
-  void add(std::span<const std::byte> bytes) {
-    value_ = ::crc32_z(value_, reinterpret_cast<const Bytef*>(bytes.data()),
-                       bytes.size());
-  }
-  // Adds the length in 8 bytes first, so that two texts in a row cannot hash
-  // like two others.
-  void add(std::string_view text) {
-    add(static_cast<std::int64_t>(text.size()));
-    add(std::as_bytes(std::span(text)));
-  }
-  void add(std::int64_t number) { add(std::as_bytes(std::span(&number, 1))); }
-
-  std::string hex() const {
-    std::array<char, 16> text{};
-    std::snprintf(text.data(), text.size(), "%08lx", value_);
-    return text.data();
-  }
-
- private:
-  uLong value_ = ::crc32_z(0, nullptr, 0);
-};
-
 std::string checksum_of(const TensorArchive& archive) {
-  Crc crc;
+  CheckpointChecksum checksum;
   for (const auto& [name, tensor] : archive.tensors) {
-    crc.add(name);
-    crc.add(name_of(stored_type_of(tensor.scalar_type())));
-    crc.add(tensor.dim());
-    for (const std::int64_t extent : tensor.sizes()) crc.add(extent);
+    checksum.add_tensor(name, name_of(stored_type_of(tensor.scalar_type())),
+                        tensor.sizes());
     // In the order of their indices, as in files.
     const at::Tensor elements = tensor.contiguous();
     if (elements.numel() > 0)
-      crc.add({static_cast<const std::byte*>(elements.const_data_ptr()),
-               elements.nbytes()});
+      checksum.add({static_cast<const std::byte*>(elements.const_data_ptr()),
+                    elements.nbytes()});
   }
-  for (const auto& [key, text] : archive.metadata) {
-    if (key == kChecksumKey) continue;
-    crc.add(key);
-    crc.add(text);
-  }
-  return crc.hex();
-}
-
-[[noreturn]] void refuse_damaged(const std::string& file,
-                                 const std::string& problem) {
-  throw InvalidArgument(
-      "the checkpoint \"" + file + "\" is damaged: " + problem +
-      "\n  likely:  the disk lost a part of it, or the file was changed"
-      "\n  next:    use an earlier checkpoint");
+  checksum.add_texts(archive.metadata);
+  return checksum.hex();
 }
 
 bool is_later(const std::string& version) {
   int number = 0;
   std::from_chars(version.data(), version.data() + version.size(), number);
-  return number > kVersion;
+  return number > kCheckpointVersion;
 }
 
 // Whether the archive's seal is valid except for the version: one flipped bit
 // turns 1 into 3, 5 or 9.
 bool is_ours_but_for_version(TensorArchive archive) {
-  const auto checksum = archive.metadata.find(kChecksumKey);
+  const auto checksum = archive.metadata.find(kCheckpointChecksumKey);
   if (checksum == archive.metadata.end()) return false;
-  archive.metadata[kVersionKey] = std::to_string(kVersion);
+  archive.metadata[kCheckpointVersionKey] = std::to_string(kCheckpointVersion);
   return checksum_of(archive) == checksum->second;
 }
 
@@ -95,16 +52,16 @@ bool has_prefix(const NamedTensors::value_type& item) {
 }  // namespace
 
 void seal(TensorArchive& archive) {
-  archive.metadata[kVersionKey] = std::to_string(kVersion);
-  archive.metadata[kChecksumKey] = checksum_of(archive);
+  archive.metadata[kCheckpointVersionKey] = std::to_string(kCheckpointVersion);
+  archive.metadata[kCheckpointChecksumKey] = checksum_of(archive);
 }
 
 bool is_sealed(const SafetensorsMetadata& metadata) {
-  return metadata.contains(kVersionKey);
+  return metadata.contains(kCheckpointVersionKey);
 }
 
 void check_seal(const TensorArchive& archive, const std::string& file) {
-  const auto version = archive.metadata.find(kVersionKey);
+  const auto version = archive.metadata.find(kCheckpointVersionKey);
   if (version == archive.metadata.end())
     throw InvalidArgument(
         "\"" + file +
@@ -115,20 +72,30 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
         "checkpoint-000001.safetensors");
   const std::string& text = version->second;
   if (is_later(text) && !is_ours_but_for_version(archive))
-    throw NewerCheckpoint(
-        "\"" + file + "\" is a checkpoint of format " + text +
-        ", and this program knows formats up to " + std::to_string(kVersion) +
-        "\n  likely:  a later version of Lockstep wrote it"
-        "\n  next:    resume with that version, or train from the start into "
-        "another folder");
-  const auto checksum = archive.metadata.find(kChecksumKey);
+    refuse_version(file, text, kCheckpointVersion);
+  const auto checksum = archive.metadata.find(kCheckpointChecksumKey);
   if (checksum == archive.metadata.end())
     refuse_damaged(file, "it has no checksum");
-  if (text != std::to_string(kVersion))
+  if (text != std::to_string(kCheckpointVersion))
     refuse_damaged(file, "it claims the unknown format \"" + text + "\"");
   if (const std::string found = checksum_of(archive); found != checksum->second)
     refuse_damaged(
         file, "its checksum is " + found + ", expected " + checksum->second);
+}
+
+TensorArchive read_model_archive(const std::filesystem::path& path) {
+  if (CheckpointSet::is_at(path)) {
+    const CheckpointSet set(path);
+    set.check_shards();
+    TensorArchive archive{.tensors = read_tensors(set, kModelPrefix),
+                          .metadata = set.manifest().texts};
+    archive.metadata[kCheckpointVersionKey] =
+        std::to_string(kCheckpointVersion);
+    return archive;
+  }
+  TensorArchive archive = parse_archive(read_bytes(path), path.string());
+  if (is_sealed(archive.metadata)) check_seal(archive, path.string());
+  return archive;
 }
 
 NamedTensors model_tensors(const TensorArchive& file,

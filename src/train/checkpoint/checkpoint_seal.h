@@ -7,26 +7,20 @@
 // order of names, then over key and text of each text except the checksum
 // itself. See docs/formats/checkpoint.md for the bytes.
 //
-// Errors:  see check_seal().
+// Errors:  see check_seal() and CheckpointSet.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 
-#include "lockstep/base/error.h"
+#include "src/train/checkpoint/checkpoint_manifest.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
 
 // The prefix of the model's tensors in a checkpoint.
 inline constexpr std::string_view kModelPrefix = "model.";
-
-// A later version of the library wrote the checkpoint: it may be complete, so
-// an older one must not replace it.
-class NewerCheckpoint : public InvalidArgument {
- public:
-  using InvalidArgument::InvalidArgument;
-};
 
 // Writes version and checksum into the archive's texts. Its tensors must be
 // storable(): dense and on the CPU.
@@ -37,6 +31,10 @@ bool is_sealed(const SafetensorsMetadata& metadata);
 // Throws InvalidArgument naming `file` unless the seal matches the archive;
 // NewerCheckpoint for a later format.
 void check_seal(const TensorArchive& archive, const std::string& file);
+
+// Reads a model, or a run's checkpoint, whose checksums must be right. Of a set
+// it reads only the model, under the names of a checkpoint.
+TensorArchive read_model_archive(const std::filesystem::path& path);
 
 // The model's tensors in a file, under the model's own names: without the
 // prefix of a run's checkpoint, and without a wrapper's `module.`, unless a

@@ -22,7 +22,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/gradient_scaler.h"
-#include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/torch/optim/optimizer_shard.h"
 #include "src/torch/optim/update_state.h"
 
 namespace lockstep {
@@ -126,6 +126,7 @@ struct FieldReader {
   const NamedTensors& tensors;
   std::string prefix;
   at::Tensor like{};
+  bool may_keep = false;
 
   const at::Tensor& get(const char* name, at::ScalarType type,
                         std::int64_t count) const {
@@ -142,6 +143,11 @@ struct FieldReader {
     if (found == tensors.end()) return;
     if (found->second.sizes() != like.sizes())
       refuse_state(prefix + name + " has another shape than its parameter");
+    if (may_keep && like.is_cpu() &&
+        found->second.strides() == like.strides()) {
+      value = found->second;
+      return;
+    }
     value = at::empty_like(like, like.options()
                                      .dtype(found->second.scalar_type())
                                      .requires_grad(false))
@@ -316,7 +322,7 @@ void read_states(const OptimizerTensors& stored,
     if (fields == 0 || state) continue;
     used += fields;
     state = std::make_unique<typename Kind::State>();
-    const FieldReader reader{stored.tensors, prefix, tensor};
+    const FieldReader reader{stored.tensors, prefix, tensor, stored.may_keep};
     each_field(reader, *state);
   }
   if (used != part_of(stored.tensors, "state.").size())
@@ -356,18 +362,8 @@ std::function<void()> prepare_plain(const OptimizerTensors& stored,
   return prepare_archive(stored.tensors, optimizer);
 }
 
-}  // namespace
-
-void consolidate_if_sharded(optim::Optimizer& optimizer) {
-  if (auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer))
-    sharded->consolidate_state_dict(0);
-}
-
-OptimizerTensors tensors_of(const optim::Optimizer& optimizer,
+OptimizerTensors tensors_in(const optim::Optimizer& optimizer,
                             const torch::nn::Module& module) {
-  if (const auto* sharded =
-          dynamic_cast<const ZeroRedundancyOptimizer*>(&optimizer))
-    return tensors_of(sharded->state_dict(), module);
   OptimizerTensors result;
   const bool known = with_kind(optimizer, [&]<class Kind>(const Kind& kind) {
     result.kind = kind.name;
@@ -381,6 +377,170 @@ OptimizerTensors tensors_of(const optim::Optimizer& optimizer,
     write_states<typename Kind::State>(optimizer, module, result.tensors);
   });
   return known ? result : archive_of(optimizer);
+}
+
+// By parameter.
+std::map<const c10::TensorImpl*, std::string> prefixes_of(
+    const optim::Optimizer& optimizer, const torch::nn::Module& module) {
+  std::map<const c10::TensorImpl*, std::string> prefixes;
+  for (const auto& [tensor, prefix] : parameters_of(optimizer, module))
+    prefixes.emplace(tensor.unsafeGetTensorImpl(), prefix);
+  return prefixes;
+}
+
+// The fields of a piece's state, of which the flat ones are its elements. The
+// numbers of a parameter are those of its first piece.
+void add_fields(const NamedTensors& fields, const at::Tensor& parameter,
+                const ShardPlan::Piece& piece,
+                std::vector<StatePiece>& pieces) {
+  const auto begin = static_cast<std::int64_t>(piece.begin);
+  for (const auto& [name, tensor] : fields) {
+    if (tensor.dim() == 0) {
+      if (begin == 0) pieces.push_back(whole_piece(name, tensor));
+      continue;
+    }
+    pieces.push_back({.name = name,
+                      .part = {.shape = parameter.sizes().vec(),
+                               .begin = begin,
+                               .order = order_of(parameter)},
+                      .elements = tensor});
+  }
+}
+
+// A piece's state, from a set.
+struct PieceReader {
+  const CheckpointSet& set;
+  std::string prefix;
+  const at::Tensor& like;
+  const ShardPlan::Piece& piece;
+
+  void operator()(const char* name, at::Tensor& value) const {
+    value = at::Tensor();
+    if (!set.contains(prefix + name)) return;
+    if (at::IntArrayRef(set.tensors().at(prefix + name).shape) != like.sizes())
+      refuse_state(prefix + name + " has another shape than its parameter");
+    value = read_piece(set, prefix + name, like,
+                       static_cast<std::int64_t>(piece.begin),
+                       static_cast<std::int64_t>(piece.elements))
+                .to(like.device(), state_scalar_type(like));
+  }
+  void operator()(const char* name, std::int64_t& value) const {
+    NamedTensors number;
+    if (set.contains(prefix + name))
+      number.emplace(prefix + name, read_tensor(set, prefix + name));
+    FieldReader{number, prefix}(name, value);
+  }
+};
+
+template <class Kind>
+std::vector<UpdateState> read_pieces(
+    const CheckpointSet& set, const std::string& prefix,
+    const std::map<const c10::TensorImpl*, std::string>& prefixes,
+    const OptimizerShard& shard) {
+  std::vector<UpdateState> states(shard.pieces().size());
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    const ShardPlan::Piece& piece = shard.pieces()[i];
+    const at::Tensor& parameter = shard.parameter_of(i);
+    const std::string name =
+        prefix + prefixes.at(parameter.unsafeGetTensorImpl());
+    const auto first = set.tensors().lower_bound(name);
+    if (first == set.tensors().end() || !first->first.starts_with(name))
+      continue;
+    typename Kind::State state;
+    const PieceReader reader{set, name, parameter, piece};
+    each_field(reader, state);
+    states[i] = read_state(&state);
+  }
+  return states;
+}
+
+void check_states(const CheckpointSet& set, const std::string& prefix,
+                  const std::map<const c10::TensorImpl*, std::string>& names) {
+  for (const auto& item : set.tensors())
+    if (item.first.starts_with(prefix + "state.") &&
+        std::ranges::none_of(names, [&](const auto& known) {
+          return item.first.starts_with(prefix + known.second);
+        }))
+      refuse_state(
+          "it has state of parameters that the optimizer does not have");
+}
+
+template <class Kind>
+std::function<void()> prepare_shard_as(const CheckpointSet& set,
+                                       const std::string& prefix,
+                                       const torch::nn::Module& module,
+                                       ZeroRedundancyOptimizer& optimizer) {
+  const OptimizerTensors options{
+      .tensors = part_of(read_tensors(set, prefix + "group."), prefix)};
+  const auto read = std::make_shared<Read<Kind>>();
+  read_options(options, optimizer, *read);
+  const auto prefixes = prefixes_of(optimizer, module);
+  check_states(set, prefix, prefixes);
+  const auto states = std::make_shared<std::vector<UpdateState>>(
+      read_pieces<Kind>(set, prefix, prefixes, optimizer.shard()));
+  return [read, states, &optimizer] {
+    load_shard(optimizer, std::move(*states));
+    for (std::size_t i = 0; i < read->options.size(); ++i)
+      optimizer.param_groups()[i].set_options(std::move(read->options[i]));
+  };
+}
+
+}  // namespace
+
+void consolidate_if_sharded(optim::Optimizer& optimizer) {
+  if (auto* sharded = dynamic_cast<ZeroRedundancyOptimizer*>(&optimizer))
+    sharded->consolidate_state_dict(0);
+}
+
+OptimizerTensors tensors_of(const optim::Optimizer& optimizer,
+                            const torch::nn::Module& module) {
+  if (const auto* sharded =
+          dynamic_cast<const ZeroRedundancyOptimizer*>(&optimizer))
+    return tensors_of(sharded->state_dict(), module);
+  return tensors_in(optimizer, module);
+}
+
+ShardTensors shard_of(const ZeroRedundancyOptimizer& optimizer,
+                      const torch::nn::Module& module) {
+  // state() of a sharded optimizer is empty: only the options are in it.
+  ShardTensors result{.options = tensors_in(optimizer, module)};
+  const OptimizerShard& shard = optimizer.shard();
+  const auto prefixes = prefixes_of(optimizer, module);
+  for (std::size_t i = 0; i < shard.pieces().size(); ++i) {
+    const ShardPlan::Piece& piece = shard.pieces()[i];
+    const OptimizedParameter& parameter = shard.parameters()[piece.parameter];
+    std::unique_ptr<optim::OptimizerParamState> state;
+    if (shard.states()[i].numbers[0].defined())
+      write_state(
+          shard.states()[i],
+          update_rule(optimizer.param_groups()[parameter.group].options()),
+          state);
+    if (!state) continue;
+    NamedTensors fields;
+    const FieldWriter writer{
+        fields, prefixes.at(parameter.tensor.unsafeGetTensorImpl())};
+    with_kind(optimizer, [&]<class Kind>(const Kind&) {
+      each_field(writer, static_cast<typename Kind::State&>(*state));
+    });
+    add_fields(fields, parameter.tensor, piece, result.pieces);
+  }
+  return result;
+}
+
+std::function<void()> prepare_shard(const std::string& kind,
+                                    const CheckpointSet& set,
+                                    const std::string& prefix,
+                                    const torch::nn::Module& module,
+                                    ZeroRedundancyOptimizer& optimizer) {
+  std::function<void()> put;
+  with_kind(optimizer, [&]<class Kind>(const Kind& own) {
+    if (kind != own.name)
+      refuse_state("it is of kind " + kind + ", and the optimizer of kind " +
+                   own.name);
+    put = prepare_shard_as<Kind>(set, prefix, module, optimizer);
+  });
+  LOCKSTEP_CHECK(put != nullptr, "a sharded optimizer of an unknown kind");
+  return put;
 }
 
 std::function<void()> prepare_optimizer(const OptimizerTensors& stored,

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "src/train/checkpoint/atomic_file.h"
 
 namespace lockstep {
 namespace {
@@ -101,14 +100,15 @@ class HeaderGuard {
   std::array<std::set<std::string>, 8> keys_;
 };
 
+// `bytes` are the first ones of a file of `size` bytes.
 std::uint64_t header_length(std::span<const std::byte> bytes,
-                            const Source& source) {
+                            std::uint64_t size, const Source& source) {
   if (bytes.size() < kLengthBytes)
     source.refuse("expected at least " + std::to_string(kLengthBytes) +
                   " bytes, found " + std::to_string(bytes.size()));
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
-  const std::uint64_t room = bytes.size() - kLengthBytes;
+  const std::uint64_t room = size - kLengthBytes;
   if (length > std::min(room, kMaxHeaderBytes))
     source.refuse("its first 8 bytes announce a header of " +
                   std::to_string(length) + " bytes; " + std::to_string(room) +
@@ -194,71 +194,103 @@ SafetensorsType read_type(const std::string& tensor, const HeaderJson& entry,
   return static_cast<SafetensorsType>(known - kScalarTypes.begin());
 }
 
-TensorBytes read_tensor(const std::string& name, const HeaderJson& entry,
-                        std::span<const std::byte> data, const Source& source) {
+// `data` is the number of bytes of data; offsets are from their beginning.
+TensorPlace read_place(const std::string& name, const HeaderJson& entry,
+                       std::uint64_t data, const Source& source) {
   if (!entry.is_object()) source.refuse(name, "its entry is not an object");
-  TensorBytes tensor{name, read_type(name, entry, source), {}, {}};
+  TensorPlace tensor{name, read_type(name, entry, source), {}, 0, 0};
   const auto shape = read_numbers(entry, "shape");
   if (!shape) source.refuse(name, "its shape is not a list of integers");
   tensor.shape = *shape;
   const auto range = read_numbers(entry, "data_offsets");
   if (!range || range->size() != 2 || (*range)[0] > (*range)[1])
     source.refuse(name, "its data_offsets are not [begin, end]");
-  const auto begin = static_cast<std::size_t>((*range)[0]);
-  const auto end = static_cast<std::size_t>((*range)[1]);
-  if (end > data.size())
-    source.refuse(name, "its data ends at byte " + std::to_string(end) +
-                            ", but only " + std::to_string(data.size()) +
+  tensor.begin = static_cast<std::uint64_t>((*range)[0]);
+  tensor.end = static_cast<std::uint64_t>((*range)[1]);
+  if (tensor.end > data)
+    source.refuse(name, "its data ends at byte " + std::to_string(tensor.end) +
+                            ", but only " + std::to_string(data) +
                             " bytes of data exist");
   const auto expected = bytes_of(tensor.type, tensor.shape);
-  if (expected != end - begin)
+  if (expected != tensor.end - tensor.begin)
     source.refuse(
         name, "its shape takes " +
                   (expected ? std::to_string(*expected) : "uncountably many") +
                   " bytes, its data_offsets span " +
-                  std::to_string(end - begin));
-  tensor.bytes = data.subspan(begin, end - begin);
-  const auto is_bool = [](std::byte b) { return std::to_integer<int>(b) <= 1; };
-  if (tensor.type == SafetensorsType::kBool &&
-      !std::ranges::all_of(tensor.bytes, is_bool))
-    source.refuse(name, "a BOOL is neither 0 nor 1");
+                  std::to_string(tensor.end - tensor.begin));
   return tensor;
 }
 
 // Every byte of data belongs to exactly one tensor. `tensors` are in the order
 // of their data.
-void check_cover(const std::vector<TensorBytes>& tensors,
-                 std::span<const std::byte> data, const Source& source) {
-  const std::byte* expected = data.data();
-  for (const TensorBytes& tensor : tensors) {
-    if (tensor.bytes.data() != expected)
+void check_cover(const std::vector<TensorPlace>& tensors, std::uint64_t data,
+                 const Source& source) {
+  std::uint64_t expected = 0;
+  for (const TensorPlace& tensor : tensors) {
+    if (tensor.begin != expected)
       source.refuse(tensor.name,
-                    "its data begins at byte " +
-                        std::to_string(tensor.bytes.data() - data.data()) +
-                        ", expected at " +
-                        std::to_string(expected - data.data()) +
+                    "its data begins at byte " + std::to_string(tensor.begin) +
+                        ", expected at " + std::to_string(expected) +
                         ", where the data before it ends");
-    expected += tensor.bytes.size();
+    expected = tensor.end;
   }
-  if (expected != data.data() + data.size())
-    source.refuse(std::to_string(data.data() + data.size() - expected) +
+  if (expected != data)
+    source.refuse(std::to_string(data - expected) +
                   " bytes at its end belong to no tensor");
 }
 
-std::string header_text(std::span<const TensorBytes> tensors,
+// The offsets are still from the beginning of the data.
+SafetensorsHeader parse_places(std::span<const std::byte> text,
+                               std::uint64_t data, const Source& source) {
+  const HeaderJson json = parse_header(
+      {reinterpret_cast<const char*>(text.data()), text.size()}, source);
+  SafetensorsHeader header;
+  for (const auto& [name, entry] : json.items()) {
+    if (name == kMetadataKey)
+      header.metadata = read_metadata(entry, source);
+    else
+      header.tensors.push_back(read_place(name, entry, data, source));
+  }
+  std::ranges::sort(header.tensors, {}, [](const TensorPlace& tensor) {
+    return std::pair(tensor.begin, tensor.end);
+  });
+  check_cover(header.tensors, data, source);
+  return header;
+}
+
+void check_bools(const TensorBytes& tensor, const Source& source) {
+  const auto is_bool = [](std::byte b) { return std::to_integer<int>(b) <= 1; };
+  if (tensor.type == SafetensorsType::kBool &&
+      !std::ranges::all_of(tensor.bytes, is_bool))
+    source.refuse(tensor.name, "a BOOL is neither 0 nor 1");
+}
+
+// The bytes of a tensor to write.
+std::size_t bytes_to_write(const TensorStream& tensor) {
+  const auto bytes = bytes_of(tensor.type, tensor.shape);
+  if (!bytes)
+    throw InvalidArgument("tensor " + in_quotes(tensor.name) +
+                          " to save has a shape that is too large");
+  return *bytes;
+}
+
+[[noreturn]] void refuse_bytes(const TensorStream& tensor, std::size_t bytes) {
+  throw InvalidArgument("tensor " + in_quotes(tensor.name) + " has " +
+                        std::to_string(bytes) +
+                        " bytes, which do not fit its shape");
+}
+
+std::string header_text(std::span<const TensorStream> tensors,
                         const SafetensorsMetadata& metadata) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   std::size_t offset = 0;
-  for (const TensorBytes& tensor : tensors) {
-    const std::size_t end = offset + tensor.bytes.size();
-    if (tensor.name == kMetadataKey || header.contains(tensor.name))
+  std::set<std::string_view> names{kMetadataKey};
+  for (const TensorStream& tensor : tensors) {
+    const std::size_t end = offset + bytes_to_write(tensor);
+    if (!names.insert(tensor.name).second)
       throw InvalidArgument("two tensors to save have the name " +
                             in_quotes(tensor.name));
-    if (bytes_of(tensor.type, tensor.shape) != tensor.bytes.size())
-      throw InvalidArgument("tensor " + in_quotes(tensor.name) + " has " +
-                            std::to_string(tensor.bytes.size()) +
-                            " bytes, which do not fit its shape");
     header[tensor.name] = {{"dtype", name_of(tensor.type)},
                            {"shape", tensor.shape},
                            {"data_offsets", {offset, end}}};
@@ -277,6 +309,14 @@ std::string header_text(std::span<const TensorBytes> tensors,
   return text;
 }
 
+std::uint64_t size_of_file(const std::filesystem::path& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  if (error)
+    throw SystemError("cannot read \"" + path.string() + "\"", error.value());
+  return size;
+}
+
 }  // namespace
 
 std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
@@ -286,30 +326,46 @@ std::size_t size_of(SafetensorsType type) { return row_of(type).bytes; }
 SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
                                   const std::string& file) {
   const Source source{file};
-  const std::size_t length = header_length(bytes, source);
-  const auto text = bytes.subspan(kLengthBytes, length);
+  const std::size_t length = header_length(bytes, bytes.size(), source);
   const auto data = bytes.subspan(kLengthBytes + length);
-  const HeaderJson header = parse_header(
-      {reinterpret_cast<const char*>(text.data()), text.size()}, source);
-  SafetensorsView view;
-  for (const auto& [name, entry] : header.items()) {
-    if (name == kMetadataKey)
-      view.metadata = read_metadata(entry, source);
-    else
-      view.tensors.push_back(read_tensor(name, entry, data, source));
+  SafetensorsHeader header =
+      parse_places(bytes.subspan(kLengthBytes, length), data.size(), source);
+  SafetensorsView view{.metadata = std::move(header.metadata), .tensors = {}};
+  for (TensorPlace& place : header.tensors) {
+    const auto elements = data.subspan(place.begin, place.end - place.begin);
+    view.tensors.push_back(
+        {std::move(place.name), place.type, std::move(place.shape), elements});
+    check_bools(view.tensors.back(), source);
   }
-  std::ranges::sort(view.tensors, {}, [](const TensorBytes& tensor) {
-    return std::pair(tensor.bytes.data(), tensor.bytes.size());
-  });
-  check_cover(view.tensors, data, source);
   return view;
 }
 
+SafetensorsHeader read_safetensors_header(const std::filesystem::path& path) {
+  const std::string name = path.string();
+  const Source source{name};
+  const std::uint64_t size = size_of_file(path);
+  std::ifstream file(path, std::ios::binary);
+  const auto read = [&](std::uint64_t count) {
+    std::vector<std::byte> bytes(count);
+    file.read(reinterpret_cast<char*>(bytes.data()),
+              static_cast<std::streamsize>(count));
+    if (!file)
+      throw SystemError("cannot read the header of \"" + name + "\"", errno);
+    return bytes;
+  };
+  const auto start = read(std::min<std::uint64_t>(size, kLengthBytes));
+  const std::uint64_t length = header_length(start, size, source);
+  const std::uint64_t data = kLengthBytes + length;
+  SafetensorsHeader header = parse_places(read(length), size - data, source);
+  for (TensorPlace& place : header.tensors) {
+    place.begin += data;
+    place.end += data;
+  }
+  return header;
+}
+
 std::vector<std::byte> read_whole_file(const std::filesystem::path& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  if (error)
-    throw SystemError("cannot read \"" + path.string() + "\"", error.value());
+  const std::uint64_t size = size_of_file(path);
   std::vector<std::byte> bytes(size);
   std::ifstream file(path, std::ios::binary);
   file.read(reinterpret_cast<char*>(bytes.data()),
@@ -325,21 +381,37 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : bytes_(read_whole_file(path)),
       view_(parse_safetensors(bytes_, path.string())) {}
 
-void write_safetensors(const std::filesystem::path& path,
-                       std::span<const TensorBytes> tensors,
+void write_safetensors(const ByteSink& sink, std::vector<TensorStream> tensors,
                        const SafetensorsMetadata& metadata) {
-  std::vector<TensorBytes> ordered(tensors.begin(), tensors.end());
-  std::ranges::sort(ordered, [](const TensorBytes& a, const TensorBytes& b) {
+  std::ranges::sort(tensors, [](const TensorStream& a, const TensorStream& b) {
     if (size_of(a.type) != size_of(b.type))
       return size_of(a.type) > size_of(b.type);
     return a.name < b.name;
   });
-  const std::string header = header_text(ordered, metadata);
+  const std::string header = header_text(tensors, metadata);
   const std::uint64_t length = header.size();
-  std::vector<std::span<const std::byte>> pieces{
-      std::as_bytes(std::span(&length, 1)), std::as_bytes(std::span(header))};
-  for (const TensorBytes& tensor : ordered) pieces.push_back(tensor.bytes);
-  replace_file(path, pieces);
+  sink(std::as_bytes(std::span(&length, 1)));
+  sink(std::as_bytes(std::span(header)));
+  for (const TensorStream& tensor : tensors) {
+    std::size_t written = 0;
+    tensor.write([&](std::span<const std::byte> bytes) {
+      written += bytes.size();
+      sink(bytes);
+    });
+    if (written != bytes_to_write(tensor)) refuse_bytes(tensor, written);
+  }
+}
+
+void write_safetensors(const std::filesystem::path& path,
+                       std::span<const TensorBytes> tensors,
+                       const SafetensorsMetadata& metadata) {
+  std::vector<TensorStream> streams;
+  for (const TensorBytes& tensor : tensors)
+    streams.push_back({tensor.name, tensor.type, tensor.shape,
+                       [&](const ByteSink& sink) { sink(tensor.bytes); }});
+  replace_file(path, [&](const ByteSink& sink) {
+    write_safetensors(sink, std::move(streams), metadata);
+  });
 }
 
 }  // namespace lockstep

@@ -12,11 +12,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "src/train/checkpoint/atomic_file.h"
 
 namespace lockstep {
 
@@ -63,6 +66,25 @@ struct SafetensorsView {
   std::vector<TensorBytes> tensors;
 };
 
+// Where a tensor lies in a file: `begin` and `end` are offsets of bytes from
+// the beginning of the file.
+struct TensorPlace {
+  std::string name;
+  SafetensorsType type = SafetensorsType::kF32;
+  std::vector<std::int64_t> shape;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+
+// A file without its data; the tensors are in the order of their data.
+struct SafetensorsHeader {
+  SafetensorsMetadata metadata;
+  std::vector<TensorPlace> tensors;
+};
+
+// Reads the header of a file, which must fit the file's size; not the data.
+SafetensorsHeader read_safetensors_header(const std::filesystem::path& path);
+
 // Reads the `bytes` of a whole file. `file` names it in errors.
 SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
                                   const std::string& file);
@@ -84,10 +106,23 @@ class SafetensorsFile {
   SafetensorsView view_;
 };
 
-// Replaces the file at `path`, all or nothing. Tensors are sorted by element
-// size, largest first, then by name, so that each is aligned and the same
-// tensors give the same bytes. InvalidArgument for two tensors of one name and
-// for one whose bytes do not fit its shape.
+// A tensor to write whose elements need not be in memory: `write` gives them to
+// the sink, as TensorBytes has them.
+struct TensorStream {
+  std::string name;
+  SafetensorsType type = SafetensorsType::kF32;
+  std::vector<std::int64_t> shape;
+  std::function<void(const ByteSink&)> write;
+};
+
+// Gives a file's bytes to `sink`. Tensors are sorted by element size, largest
+// first, then by name, so that each is aligned and the same tensors give the
+// same bytes. InvalidArgument for two tensors of one name, for a shape that is
+// too large, and for a tensor whose bytes do not fit its shape.
+void write_safetensors(const ByteSink& sink, std::vector<TensorStream> tensors,
+                       const SafetensorsMetadata& metadata = {});
+
+// The same into the file at `path`, which is replaced, all or nothing.
 void write_safetensors(const std::filesystem::path& path,
                        std::span<const TensorBytes> tensors,
                        const SafetensorsMetadata& metadata = {});

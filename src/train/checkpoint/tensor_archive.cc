@@ -28,16 +28,15 @@ std::span<const std::byte> bytes_of(const at::Tensor& dense) {
           dense.nbytes()};
 }
 
-void write_as_safetensors(const fs::path& path, const TensorArchive& archive) {
-  std::vector<at::Tensor> kept;  // owns what `stored` borrows
-  std::vector<TensorBytes> stored;
+void write_as_safetensors(const ByteSink& sink, const TensorArchive& archive) {
+  std::vector<TensorStream> streams;
   for (const auto& [name, tensor] : archive.tensors) {
     const at::Tensor dense = storable(name, tensor);
-    kept.push_back(dense);
-    stored.push_back({name, stored_type_of(dense.scalar_type()),
-                      dense.sizes().vec(), bytes_of(dense)});
+    streams.push_back({name, stored_type_of(dense.scalar_type()),
+                       dense.sizes().vec(),
+                       [dense](const ByteSink& to) { to(bytes_of(dense)); }});
   }
-  write_safetensors(path, stored, archive.metadata);
+  write_safetensors(sink, std::move(streams), archive.metadata);
 }
 
 TensorArchive parse_as_safetensors(const SharedBytes& bytes,
@@ -164,6 +163,8 @@ std::string_view ending_of(CheckpointFormat format) {
       return ".safetensors";
     case CheckpointFormat::kLibTorch:
       return ".pt";
+    case CheckpointFormat::kSharded:
+      return "";
   }
   return "";
 }
@@ -185,13 +186,28 @@ TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file) {
                             : parse_as_safetensors(bytes, file);
 }
 
+Bytes to_bytes(const TensorArchive& archive) {
+  Bytes bytes;
+  write_as_safetensors(
+      [&](std::span<const std::byte> part) {
+        bytes.insert(bytes.end(), part.begin(), part.end());
+      },
+      archive);
+  return bytes;
+}
+
 void write_archive(const fs::path& path, const TensorArchive& archive,
                    CheckpointFormat format) {
   switch (format) {
     case CheckpointFormat::kSafetensors:
-      return write_as_safetensors(path, archive);
+      return replace_file(path, [&](const ByteSink& sink) {
+        write_as_safetensors(sink, archive);
+      });
     case CheckpointFormat::kLibTorch:
       return write_as_archive(path, archive);
+    case CheckpointFormat::kSharded:
+      throw InvalidArgument("cannot write \"" + path.string() +
+                            "\": only a CheckpointFolder writes shards");
   }
 }
 

@@ -14,13 +14,15 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/data_type.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/train/checkpoint/named_tensors.h"
 #include "src/train/checkpoint/safetensors.h"
 
 namespace lockstep {
 
-// The file name extension of the format: ".safetensors", ".pt".
+// The file name extension of the format: ".safetensors", ".pt"; none of a
+// folder of shards.
 std::string_view ending_of(CheckpointFormat format);
 
 struct TensorArchive {
@@ -37,6 +39,9 @@ SharedBytes read_bytes(const std::filesystem::path& path);
 // The tensors may share `bytes`, which they keep alive: the caller must not
 // write to them.
 TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file);
+
+// The bytes of a safetensors file.
+Bytes to_bytes(const TensorArchive& archive);
 
 // Replaces the file at `path`, all or nothing.
 void write_archive(const std::filesystem::path& path,

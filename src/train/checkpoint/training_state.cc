@@ -5,7 +5,9 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -75,16 +77,15 @@ NamedTensors gather_own(const NamedTensors& own, ProcessGroup& group) {
   return gathered;
 }
 
-// The whole state; each rank's `own` is gathered already.
-TensorArchive assemble(const TrainingState& state, NamedTensors own,
-                       int ranks) {
-  TensorArchive archive{.tensors = std::move(own)};
+// The state of all ranks, with that of the optimizer as `optimizer` says.
+TensorArchive assemble(const TrainingState& state,
+                       const OptimizerTensors& optimizer, int ranks) {
+  TensorArchive archive;
   archive.metadata = {{"format", "pt"}, {kRanksKey, std::to_string(ranks)}};
-  add_part(archive.tensors, std::string(kModelPrefix),
-           tensors_of(*state.model));
+  if (state.model)
+    add_part(archive.tensors, std::string(kModelPrefix),
+             tensors_of(*state.model));
   if (state.optimizer != nullptr) {
-    const OptimizerTensors optimizer =
-        tensors_of(*state.optimizer, *state.model);
     archive.metadata[kOptimizerKey] = optimizer.kind;
     add_part(archive.tensors, kOptimizerPrefix, optimizer.tensors);
   }
@@ -102,33 +103,61 @@ TensorArchive assemble(const TrainingState& state, NamedTensors own,
   return archive;
 }
 
+// This rank's share of the optimizer's state, if it is sharded; otherwise all
+// of it.
+ShardTensors optimizer_of(const TrainingState& state) {
+  if (state.optimizer == nullptr || !state.model) return {};
+  if (const auto* sharded =
+          dynamic_cast<const ZeroRedundancyOptimizer*>(state.optimizer))
+    return shard_of(*sharded, *state.model);
+  return {.options = tensors_of(*state.optimizer, *state.model)};
+}
+
+// Whether ranks divide a tensor that all of them have: the others are small and
+// rank 0's, or, as an archive, differ in their bytes.
+bool is_divided(const std::string& name) {
+  return name.starts_with(kModelPrefix) ||
+         name.starts_with(std::string(kOptimizerPrefix) + "state.");
+}
+
 // First checks whether everything fits, then applies it; in between, the ranks
 // agree.
 class Restoring {
  public:
-  Restoring(const TrainingState& state, const TensorArchive& checkpoint,
-            const ProcessGroup& group, const std::string& file)
-      : state_(state),
-        checkpoint_(checkpoint),
-        rank_(group.rank()),
-        ranks_(group.size()),
-        file_(file) {}
+  Restoring(const TrainingState& state, const ProcessGroup& group,
+            const std::string& file)
+      : state_(state), rank_(group.rank()), ranks_(group.size()), file_(file) {}
 
   // Throws if something does not fit; changes nothing.
-  void check() {
-    read_saved_ranks();
-    check_job();
-    check_model();
-    for (const auto& [name, counter] : state_.counters)
-      tensor(kCounterPrefix + name, at::kLong, 1);
-    if (has_scale()) check_scale();
-    for (const auto& [name, generator] : state_.generators)
-      check_generator(name, generator);
-    for (const auto& [name, mine] : state_.own)
-      own_[name] = own_value(name, mine);
+  void check(const TensorArchive& checkpoint) {
+    checkpoint_ = checkpoint;
+    check();
     if (state_.optimizer != nullptr)
       put_optimizer_ = prepare_optimizer(
-          {text(kOptimizerKey), part_of(checkpoint_.tensors, kOptimizerPrefix)},
+          {.kind = text(kOptimizerKey),
+           .tensors = part_of(checkpoint_.tensors, kOptimizerPrefix)},
+          *state_.model, *state_.optimizer);
+  }
+
+  // The same from a set.
+  void check(const CheckpointSet& set) {
+    checkpoint_.metadata = set.manifest().texts;
+    for (const char* prefix : {kCounterPrefix, "rank.", "scaler."})
+      checkpoint_.tensors.merge(read_tensors(set, prefix));
+    if (state_.model)
+      checkpoint_.tensors.merge(read_tensors(set, kModelPrefix));
+    check();
+    if (state_.optimizer == nullptr) return;
+    if (auto* sharded =
+            dynamic_cast<ZeroRedundancyOptimizer*>(state_.optimizer))
+      put_optimizer_ = prepare_shard(text(kOptimizerKey), set, kOptimizerPrefix,
+                                     *state_.model, *sharded);
+    else
+      put_optimizer_ = prepare_optimizer(
+          {.kind = text(kOptimizerKey),
+           .tensors =
+               part_of(read_tensors(set, kOptimizerPrefix), kOptimizerPrefix),
+           .may_keep = true},
           *state_.model, *state_.optimizer);
   }
 
@@ -149,6 +178,20 @@ class Restoring {
   }
 
  private:
+  // All but the optimizer.
+  void check() {
+    read_saved_ranks();
+    check_job();
+    check_model();
+    for (const auto& [name, counter] : state_.counters)
+      tensor(kCounterPrefix + name, at::kLong, 1);
+    if (has_scale()) check_scale();
+    for (const auto& [name, generator] : state_.generators)
+      check_generator(name, generator);
+    for (const auto& [name, mine] : state_.own)
+      own_[name] = own_value(name, mine);
+  }
+
   [[noreturn]] void refuse(const std::string& problem) const {
     throw InvalidArgument("the checkpoint \"" + file_ + "\" " + problem +
                           "\n  next:    resume the job that saved it, or "
@@ -272,7 +315,7 @@ class Restoring {
   }
 
   const TrainingState& state_;
-  const TensorArchive& checkpoint_;
+  TensorArchive checkpoint_;
   const std::int64_t rank_;
   const std::int64_t ranks_;
   const std::string& file_;
@@ -310,14 +353,55 @@ void collect(const TrainingState& state, ProcessGroup& group,
   broadcast_buffers(state, group);
   if (state.optimizer != nullptr) consolidate_if_sharded(*state.optimizer);
   run_on_rank_zero(group, "saving a checkpoint", [&] {
-    keep(assemble(state, std::move(own), group.size()));
+    OptimizerTensors optimizer;
+    if (state.optimizer != nullptr)
+      optimizer = tensors_of(*state.optimizer, *state.model);
+    TensorArchive archive = assemble(state, optimizer, group.size());
+    archive.tensors.merge(std::move(own));
+    keep(std::move(archive));
   });
+}
+
+std::vector<StatePiece> collect_pieces(const TrainingState& state,
+                                       ProcessGroup& group,
+                                       SafetensorsMetadata& texts) {
+  const c10::AutoGradMode no_grad(false);
+  broadcast_buffers(state, group);
+  ShardTensors optimizer = optimizer_of(state);
+  TensorArchive all = assemble(state, optimizer.options, group.size());
+  texts = std::move(all.metadata);
+  NamedTensors divided;
+  std::vector<StatePiece> of_rank_zero;
+  for (const auto& [name, tensor] : all.tensors)
+    if (is_divided(name))
+      divided.emplace(name, tensor);
+    else if (group.rank() == 0)
+      of_rank_zero.push_back(whole_piece(name, tensor));
+  std::vector<StatePiece> mine = divide_pieces(divided, group);
+  std::ranges::move(of_rank_zero, std::back_inserter(mine));
+  for (StatePiece& piece : optimizer.pieces) {
+    piece.name.insert(0, kOptimizerPrefix);
+    mine.push_back(std::move(piece));
+  }
+  for (const auto& [name, tensor] : own_tensors(state))
+    mine.push_back(whole_piece(rank_prefix(group.rank()) + name, tensor));
+  return mine;
 }
 
 void restore(const TrainingState& state, const TensorArchive& checkpoint,
              ProcessGroup& group, const std::string& file) {
-  Restoring restoring(state, checkpoint, group, file);
-  run_on_all_ranks(group, "loading a checkpoint", [&] { restoring.check(); });
+  Restoring restoring(state, group, file);
+  run_on_all_ranks(group, "loading a checkpoint",
+                   [&] { restoring.check(checkpoint); });
+  restoring.apply();
+}
+
+void restore(const TrainingState& state, const CheckpointSet& set,
+             ProcessGroup& group, const std::string& file) {
+  const c10::AutoGradMode no_grad(false);
+  Restoring restoring(state, group, file);
+  run_on_all_ranks(group, "loading a checkpoint",
+                   [&] { restoring.check(set); });
   restoring.apply();
 }
 

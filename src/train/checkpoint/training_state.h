@@ -10,9 +10,12 @@
 #include <filesystem>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/train/checkpoint.h"
+#include "src/train/checkpoint/checkpoint_set.h"
+#include "src/train/checkpoint/state_pieces.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
@@ -31,6 +34,17 @@ void collect(const TrainingState& state, ProcessGroup& group,
 // rank calls it with the same checkpoint; where it does not fit the state of
 // some ranks, the others throw an Error that quotes one of them.
 void restore(const TrainingState& state, const TensorArchive& checkpoint,
+             ProcessGroup& group, const std::string& file);
+
+// What this rank writes of a sharded checkpoint: the pieces share the state's
+// memory. Fills in the checkpoint's texts. Rank 0's buffers are copied to every
+// rank, as by collect(). A collective.
+std::vector<StatePiece> collect_pieces(const TrainingState& state,
+                                       ProcessGroup& group,
+                                       SafetensorsMetadata& texts);
+
+// As restore(), from a set, of which each rank reads only what it needs.
+void restore(const TrainingState& state, const CheckpointSet& set,
              ProcessGroup& group, const std::string& file);
 
 // Writes the result of collect() as the checkpoint of `step`, as the folder's

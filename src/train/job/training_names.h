@@ -114,6 +114,20 @@ inline HookName parse_hook(std::string_view name) {
   return row_named(kHooks, "hook", name).value;
 }
 
+// See CheckpointFormat in lockstep/train/checkpoint.h.
+enum class CheckpointFiles { kSingle, kSharded };
+
+inline constexpr auto kCheckpointFormats =
+    std::to_array<NamedValue<CheckpointFiles>>(
+        {{"single", CheckpointFiles::kSingle, "one file, which rank 0 writes"},
+         {"sharded", CheckpointFiles::kSharded,
+          "a folder, to which each rank writes its part while training goes "
+          "on"}});
+
+inline CheckpointFiles parse_checkpoint_format(std::string_view name) {
+  return row_named(kCheckpointFormats, "checkpoint format", name).value;
+}
+
 // See src/train/trainer/strategies.h.
 enum class StrategyName {
   kDdp,

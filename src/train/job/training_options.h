@@ -123,6 +123,7 @@ struct TrainerOptions {
   std::filesystem::path checkpoint_dir{};
   std::optional<std::int64_t> checkpoint_every{};
   int keep = 3;
+  std::string checkpoint_format = "single";
   // "auto" resumes from the newest checkpoint in checkpoint_dir, or begins a
   // new run without one; any other text is a checkpoint or a folder of
   // checkpoints to resume from. Empty: begins a new run, which is refused if

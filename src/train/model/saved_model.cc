@@ -9,6 +9,7 @@
 #include "lockstep/comm/objects.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
 #include "src/train/model/models.h"
@@ -30,9 +31,9 @@ std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
   return found == metadata.end() ? "" : found->second;
 }
 
-// A file, or the newest checkpoint in a folder.
+// A file or a set, or the newest checkpoint in a folder.
 fs::path file_at(const fs::path& path) {
-  if (!fs::is_directory(path)) return path;
+  if (!fs::is_directory(path) || CheckpointSet::is_at(path)) return path;
   if (auto newest = CheckpointFolder(path).newest()) return *newest;
   throw InvalidArgument("the folder \"" + path.string() +
                         "\" holds no checkpoint\n  next:    name a trained "
@@ -107,13 +108,10 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
            other);
 }
 
-// Reads the bytes of a whole file. `file` names it in errors. The tensors share
-// `bytes`.
-SavedModel parse_saved_model(const SharedBytes& bytes,
-                             const std::string& file) {
-  const TensorArchive archive = parse_archive(bytes, file);
+// `file` names it in errors. Shares the archive's tensors.
+SavedModel saved_model_in(const TensorArchive& archive,
+                          const std::string& file) {
   const bool of_run = is_sealed(archive.metadata);
-  if (of_run) check_seal(archive, file);
   return {.file = file,
           .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
           .dataset =
@@ -162,28 +160,31 @@ SafetensorsMetadata model_metadata(std::string_view name,
 
 SavedModel read_saved_model(const fs::path& path) {
   const fs::path file = file_at(path);
-  return parse_saved_model(read_bytes(file), file.string());
+  return saved_model_in(read_model_archive(file), file.string());
 }
 
 SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {
   constexpr std::string_view kPlace = "reading a trained model";
   SavedModel saved;
-  SharedBytes bytes;
+  Bytes bytes;
   run_on_rank_zero(group, kPlace, [&] {
     const fs::path file = file_at(path);
-    bytes = read_bytes(file);
-    saved = parse_saved_model(bytes, file.string());
+    const TensorArchive archive = read_model_archive(file);
+    saved = saved_model_in(archive, file.string());
+    if (group.size() > 1) bytes = to_bytes(archive);
   });
   const auto share = [&](std::span<const std::byte> own) {
     return broadcast_bytes(group, own, 0, {.label = kPlace});
   };
   const Bytes name = share(std::as_bytes(std::span(saved.file)));
-  Bytes all = share(bytes ? std::span<const std::byte>(*bytes)
-                          : std::span<const std::byte>());
+  Bytes all = share(bytes);
   if (group.rank() == 0) return saved;
-  return parse_saved_model(
-      std::make_shared<const std::vector<std::byte>>(std::move(all)),
-      {reinterpret_cast<const char*>(name.data()), name.size()});
+  const std::string file(reinterpret_cast<const char*>(name.data()),
+                         name.size());
+  return saved_model_in(
+      parse_archive(
+          std::make_shared<const std::vector<std::byte>>(std::move(all)), file),
+      file);
 }
 
 std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,

@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/trainer/run_description.h"
 
@@ -28,17 +30,28 @@ TrainingState state_of(const RunParts& parts) {
           .generators = {}};
 }
 
+CheckpointFormat format_of(const TrainerOptions& options) {
+  switch (parse_checkpoint_format(options.checkpoint_format)) {
+    case CheckpointFiles::kSingle:
+      return CheckpointFormat::kSafetensors;
+    case CheckpointFiles::kSharded:
+      return CheckpointFormat::kSharded;
+  }
+  return CheckpointFormat::kSafetensors;
+}
+
 [[noreturn]] void refuse_run(const std::string& problem) {
   throw InvalidArgument("cannot train: " + problem);
 }
 
 // Whether `resumed` belongs to the run of `folder`: the folder itself, or a
-// file in it, under any path.
+// checkpoint in it, under any path.
 bool is_of(const std::filesystem::path& resumed,
            const std::filesystem::path& folder) {
   std::error_code error;
   const auto whole = std::filesystem::weakly_canonical(resumed, error);
-  if (std::filesystem::is_directory(whole, error))
+  if (std::filesystem::is_directory(whole, error) &&
+      !CheckpointSet::is_at(whole))
     return std::filesystem::equivalent(whole, folder, error);
   return std::filesystem::equivalent(whole.parent_path(), folder, error);
 }
@@ -65,7 +78,9 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
     : options_(options),
       group_(parts.replica.group),
       parts_(parts),
-      folder_(options.checkpoint_dir, {.keep = options.keep, .group = group_}),
+      folder_(options.checkpoint_dir, {.keep = options.keep,
+                                       .format = format_of(options),
+                                       .group = group_}),
       state_(state_of(parts)) {
   numbers_.metrics = at::zeros({3}, at::kDouble);
   state_.counters["skipped"] = &numbers_.skipped;
@@ -124,6 +139,17 @@ void RunCheckpoints::save() {
   numbers_.metrics[1] = static_cast<double>(metrics.correct);
   numbers_.metrics[2] = static_cast<double>(metrics.samples);
   folder_.save(state_, steps_done());
+}
+
+std::optional<std::string> RunCheckpoints::waits() const {
+  const CheckpointWaits& waits = folder_.waits();
+  if (waits.count == 0) return std::nullopt;
+  const auto time =
+      std::chrono::duration_cast<std::chrono::milliseconds>(waits.time);
+  return std::to_string(waits.count) +
+         " checkpoints waited until the one before was on the disk, " +
+         std::to_string(time.count()) +
+         " ms in all: save less often, or to a faster disk";
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::restore() {

@@ -60,6 +60,10 @@ class RunCheckpoints {
   // Call it after each step of the optimizer: whether it is time to save().
   bool are_due() const;
   void save();
+  // Waits until the last checkpoint is complete; call it when the run ends.
+  void finish() { folder_.finish(); }
+  // A sentence about saves that waited for the disk, if any did.
+  std::optional<std::string> waits() const;
 
  private:
   std::optional<std::filesystem::path> restore();

@@ -125,6 +125,51 @@ TEST_F(StopAndResume, AtAnyStepGivesTheSameBitsShardedWithAdamInFloat16) {
   for (const int ranks : {1, 2}) expect_same_bits(ranks, quick_);
 }
 
+TEST_F(StopAndResume, AtAnyStepGivesTheSameBitsInShards) {
+  quick_.checkpoint_format = "sharded";
+  for (const int ranks : {1, 2}) expect_same_bits(ranks, quick_);
+}
+
+TEST_F(StopAndResume, AtAnyStepGivesTheSameBitsInShardsOfAShardedAdam) {
+  quick_.checkpoint_format = "sharded";
+  quick_.optimizer = "adam";
+  quick_.learning_rate = 0.01;
+  quick_.precision = "float16";
+  quick_.sharded = true;
+  for (const int ranks : {1, 2}) expect_same_bits(ranks, quick_);
+}
+
+TEST_F(StopAndResume, GoesOnInShardsWhereOtherRanksAreThreadsOfAStrategy) {
+  quick_.checkpoint_format = "sharded";
+  quick_.accumulate = 1;
+  quick_.checkpoint_every = 1;
+  for (const std::string strategy : {"mirrored", "central"}) {
+    quick_.strategy = strategy;
+    quick_.replicas = 2;
+    const TrainingResult whole = train_on(1, quick_);
+    const TestDirectory folder;
+    stop_at(7, 1, quick_, folder.path());
+    expect_same(whole, resume_on(1, quick_, folder.path()));
+  }
+}
+
+TEST_F(StopAndResume, MayChangeTheFormatOfItsCheckpoints) {
+  const TrainingResult whole = train_on(2, quick_);
+  const TestDirectory folder;
+  quick_.checkpoint_every = 1;
+  quick_.checkpoint_format = "sharded";
+  stop_at(3, 2, quick_, folder.path());
+  quick_.checkpoint_format = "single";
+  quick_.resume = (folder / "checkpoint-000002").string();
+  stop_at(4, 2, quick_, folder.path());
+  quick_.checkpoint_format = "sharded";
+  expect_same(whole, resume_on(2, quick_, folder.path()));
+  EXPECT_EQ(CheckpointFolder(folder.path()).files(),
+            (std::vector<std::filesystem::path>{folder / "checkpoint-000008",
+                                                folder / "checkpoint-000009",
+                                                folder / "checkpoint-000010"}));
+}
+
 TEST_F(StopAndResume, AtAnyStepGivesTheSameBitsWithConvolutionsAndAHook) {
   quick_.model = "cnn";
   quick_.hook = "bf16";

@@ -125,6 +125,7 @@ void describe_output(const TrainerOptions& options, Options& all) {
        {"--checkpoint-dir", given_or_not(options.checkpoint_dir)},
        {"--checkpoint-every", text_of(options.checkpoint_every, "one epoch")},
        {"--keep", std::to_string(options.keep)},
+       {"--checkpoint-format", options.checkpoint_format},
        {"--resume", resumed_from(options.resume)},
        {"--log-dir", given_or_not(options.log_dir)},
        {"--evaluate-every", std::to_string(options.evaluate_every)},

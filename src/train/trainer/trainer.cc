@@ -198,6 +198,7 @@ TrainingResult Run::run() {
     const auto epoch_start = Clock::now();
     result.train = train_epoch();
     if (stops_) {
+      checkpoints_.finish();
       result.stopped_after = position_.epoch * steps + position_.step;
       return result;
     }
@@ -209,6 +210,8 @@ TrainingResult Run::run() {
     settle();
     report_epoch(result, elapsed);
   }
+  checkpoints_.finish();
+  result.checkpoint_waits = checkpoints_.waits();
   result.model = model_.module();
   result.skipped_steps = training_step_.skipped();
   if (!options_.output.empty())

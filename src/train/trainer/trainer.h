@@ -56,6 +56,8 @@ struct TrainingResult {
   std::int64_t skipped_steps = 0;
   std::chrono::duration<double> duration{};
   std::optional<std::string> compression{};  // of gradients, as a sentence
+  // Of saves that waited for the disk, as a sentence.
+  std::optional<std::string> checkpoint_waits{};
   std::optional<std::filesystem::path> resumed_from{};
   // Steps that were done when the run was asked to stop and saved itself in its
   // folder of checkpoints; the model is not the trained one.

@@ -1,0 +1,104 @@
+// lockstep-checkpoint: what `lockstep checkpoint` executes, with its arguments.
+//
+//     lockstep-checkpoint merge SET OUT
+//     lockstep-checkpoint show SET
+//
+// Exit codes: 0 when the checkpoint is complete and, for merge, written; 2 when
+// it is not a complete checkpoint; 1 for all other errors.
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "src/base/exit_codes.h"
+#include "src/base/report_text.h"
+#include "src/train/checkpoint/checkpoint_set.h"
+
+namespace lockstep {
+namespace {
+
+std::string text_of(const CheckpointSet& set, const char* key) {
+  const auto& texts = set.manifest().texts;
+  const auto found = texts.find(key);
+  return found == texts.end() ? "none" : found->second;
+}
+
+CheckpointSet open_set(const std::filesystem::path& path) {
+  if (CheckpointSet::is_at(path)) return CheckpointSet(path);
+  const bool is_folder = std::filesystem::is_directory(path);
+  throw InvalidArgument(
+      "\"" + path.string() + "\" is no checkpoint in shards: " +
+      (is_folder                       ? "it has no manifest.json"
+       : std::filesystem::exists(path) ? "it is one file"
+                                       : "it does not exist") +
+      "\n  next:    name a folder such as checkpoint-000700, which a run with "
+      "--checkpoint-format sharded has completed");
+}
+
+int show(const CheckpointSet& set) {
+  std::uint64_t bytes = 0;
+  for (const auto& [name, tensor] : set.tensors())
+    bytes += tensor.elements() * size_of(tensor.type);
+  const auto line = [](const char* what, const std::string& text) {
+    std::printf("%-11s%s\n", what, text.c_str());
+  };
+  line("step", std::to_string(set.manifest().step));
+  line("ranks", std::to_string(set.manifest().shards.size()));
+  line("optimizer", text_of(set, "lockstep.optimizer"));
+  line("model", text_of(set, "lockstep.job.model"));
+  line("tensors", with_thousands(std::ssize(set.tensors())) + ", " +
+                      with_thousands(static_cast<std::int64_t>(bytes)) +
+                      " bytes");
+  std::vector<std::vector<std::string>> rows;
+  std::string damage;
+  for (std::size_t shard = 0; shard < set.manifest().shards.size(); ++shard) {
+    const ShardFile& file = set.manifest().shards[shard];
+    std::string state = "checksum right";
+    try {
+      set.check_shard(shard);
+    } catch (const InvalidArgument& error) {
+      state = "damaged";
+      if (damage.empty()) damage = error.what();
+    }
+    rows.push_back(
+        {file.file,
+         with_thousands(static_cast<std::int64_t>(file.bytes)) + " bytes",
+         state});
+  }
+  std::fputs(aligned_table(rows, {.left_aligned = 1}).c_str(), stdout);
+  if (damage.empty()) return 0;
+  std::fflush(stdout);
+  throw InvalidArgument(damage);
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (arguments.size() < 2)
+    throw InvalidArgument(
+        "usage: lockstep-checkpoint merge SET OUT | show SET");
+  const CheckpointSet set = open_set(arguments[1]);
+  if (arguments[0] == "show") return show(set);
+  merge_checkpoint(set, arguments.at(2));
+  std::printf("the checkpoint of step %lld is in %s\n",
+              static_cast<long long>(set.manifest().step),
+              arguments[2].c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int count, char** arguments) {
+  const auto fail = [](const std::exception& error, int code) {
+    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    return code;
+  };
+  try {
+    return lockstep::run({arguments + 1, arguments + count});
+  } catch (const lockstep::InvalidArgument& error) {
+    return fail(error, lockstep::kExitUsage);
+  } catch (const std::exception& error) {
+    return fail(error, lockstep::kExitFailed);
+  }
+}

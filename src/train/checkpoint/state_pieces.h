@@ -1,0 +1,57 @@
+// What each rank writes of a run's state into a sharded checkpoint, and how a
+// rank reads its part back.
+//
+// Tensors that all ranks hold are divided, so that each byte is written once: a
+// rank writes one n-th of their bytes. The state of a sharded optimizer is
+// written by the rank that holds it, without communication.
+//
+// Threads: like the objects that the state refers to.
+// Errors:  InvalidArgument for tensors that cannot be saved, and those of
+//          CheckpointSet.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "src/train/checkpoint/checkpoint_manifest.h"
+#include "src/train/checkpoint/checkpoint_set.h"
+#include "src/train/checkpoint/named_tensors.h"
+
+namespace lockstep {
+
+// Elements of a tensor, from number `part.begin` on.
+struct StatePiece {
+  std::string name{};
+  ShardedPart part{};
+  at::Tensor elements{};  // flat; shares the memory of the state
+};
+
+// The dimensions of a dense tensor from the slowest to the fastest in memory;
+// empty for rows.
+std::vector<std::int64_t> order_of(const at::Tensor& dense);
+
+// The whole of a tensor, as it lies in memory where it is dense.
+StatePiece whole_piece(const std::string& name, const at::Tensor& tensor);
+
+// This rank's pieces of tensors that all ranks hold. A collective: where the
+// ranks' tensors differ in names, types, shapes or layout, as where only one
+// rank has a model, rank 0 gets all of them.
+std::vector<StatePiece> divide_pieces(const NamedTensors& held_by_all,
+                                      ProcessGroup& group);
+
+// A tensor of the set, in memory of its own.
+at::Tensor read_tensor(const CheckpointSet& set, const std::string& name);
+
+// All tensors whose names begin with `prefix`, under their whole names.
+NamedTensors read_tensors(const CheckpointSet& set, std::string_view prefix);
+
+// `count` elements from `begin` on, flat, in the order in which the elements of
+// `like`, a dense tensor of the same shape, lie in memory.
+at::Tensor read_piece(const CheckpointSet& set, const std::string& name,
+                      const at::Tensor& like, std::int64_t begin,
+                      std::int64_t count);
+
+}  // namespace lockstep
