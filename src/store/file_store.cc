@@ -78,7 +78,8 @@ class FileStore final : public Store {
                         std::span<const std::byte> desired,
                         Deadline deadline) override;
   bool erase(std::string_view key, Deadline deadline) override;
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
+  void set_last_will(const std::vector<std::string>& keys,
+                     std::span<const std::byte> value,
                      Deadline deadline) override;
   void withdraw_last_will(Deadline deadline) override;
 
@@ -113,7 +114,7 @@ class FileStore final : public Store {
   // waiting call holds neither.
   Mutex mutex_;
   std::optional<FileLog> log_;
-  std::optional<std::pair<std::string, Bytes>> will_;
+  std::optional<std::pair<std::vector<std::string>, Bytes>> will_;
 };
 
 template <class Action>
@@ -154,7 +155,9 @@ FileStore::~FileStore() {
   try {
     const StoreCall call("~Store", url_);
     locked(Access::kWrite, call, {kLongestFarewell}, [this] {
-      if (will_) log_->set(will_->first, will_->second);
+      if (will_)
+        for (const std::string& key : will_->first)
+          log_->set(key, will_->second);
       log_->leave();
     });
   } catch (const Error& error) {
@@ -258,12 +261,12 @@ bool FileStore::erase(std::string_view key, Deadline deadline) {
                 [&] { return log_->erase(key); });
 }
 
-void FileStore::set_last_will(std::string_view key,
+void FileStore::set_last_will(const std::vector<std::string>& keys,
                               std::span<const std::byte> value, Deadline) {
-  const StoreCall call("set_last_will", key, url_);
+  const StoreCall call("set_last_will", keys, url_);
   call.check(value);
   const MutexLock lock(mutex_);
-  will_.emplace(key, Bytes(value.begin(), value.end()));
+  will_.emplace(keys, Bytes(value.begin(), value.end()));
 }
 
 void FileStore::withdraw_last_will(Deadline) {

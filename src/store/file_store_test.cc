@@ -265,7 +265,7 @@ TEST_F(FileStore, NamesTheFileThatItCannotOpen) {
 
 TEST_F(FileStore, LeavesTheFileToTheParentOfAForkedProcess) {
   auto store = open();
-  store->set_last_will("will", {}, kTimeout);
+  store->set_last_will({"will"}, {}, kTimeout);
   const pid_t child = ::fork();
   if (child == 0) {
     store.reset();

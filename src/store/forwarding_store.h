@@ -43,9 +43,10 @@ class ForwardingStore : public Store {
   bool erase(std::string_view key, Deadline deadline) override {
     return store_->erase(key, deadline);
   }
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
+  void set_last_will(const std::vector<std::string>& keys,
+                     std::span<const std::byte> value,
                      Deadline deadline) override {
-    store_->set_last_will(key, value, deadline);
+    store_->set_last_will(keys, value, deadline);
   }
   void withdraw_last_will(Deadline deadline) override {
     store_->withdraw_last_will(deadline);

@@ -61,10 +61,12 @@ bool PrefixStore::erase(std::string_view key, Deadline deadline) {
   return store_->erase(whole(key), deadline);
 }
 
-void PrefixStore::set_last_will(std::string_view key,
+void PrefixStore::set_last_will(const std::vector<std::string>& keys,
                                 std::span<const std::byte> value,
                                 Deadline deadline) {
-  store_->set_last_will(whole(key), value, deadline);
+  std::vector<std::string> all;
+  for (const std::string& key : keys) all.push_back(whole(key));
+  store_->set_last_will(all, value, deadline);
 }
 
 void PrefixStore::withdraw_last_will(Deadline deadline) {

@@ -31,7 +31,8 @@ class PrefixStore final : public Store {
                         std::span<const std::byte> desired,
                         Deadline deadline) override;
   bool erase(std::string_view key, Deadline deadline) override;
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
+  void set_last_will(const std::vector<std::string>& keys,
+                     std::span<const std::byte> value,
                      Deadline deadline) override;
   void withdraw_last_will(Deadline deadline) override;
 

@@ -78,12 +78,13 @@ bool RequestStore::erase(std::string_view key, Deadline deadline) {
   return parse_number(carry_out(call, request, deadline, nullptr)) != 0;
 }
 
-void RequestStore::set_last_will(std::string_view key,
+void RequestStore::set_last_will(const std::vector<std::string>& keys,
                                  std::span<const std::byte> value,
                                  Deadline deadline) {
-  const StoreCall call("set_last_will", key, url_);
+  const StoreCall call("set_last_will", keys, url_);
   call.check(value);
-  Request request{.kind = RequestKind::kSetLastWill, .keys = {key}};
+  Request request{.kind = RequestKind::kSetLastWill,
+                  .keys = {keys.begin(), keys.end()}};
   request.value = value;
   carry_out(call, request, deadline, nullptr);
 }

@@ -30,8 +30,8 @@ class RequestStore : public Store {
                         std::span<const std::byte> desired,
                         Deadline deadline) final;
   bool erase(std::string_view key, Deadline deadline) final;
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
-                     Deadline deadline) final;
+  void set_last_will(const std::vector<std::string>& keys,
+                     std::span<const std::byte> value, Deadline deadline) final;
   void withdraw_last_will(Deadline deadline) final;
 
  protected:

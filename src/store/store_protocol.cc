@@ -57,6 +57,7 @@ bool has_right_key_count(RequestKind kind, std::size_t count) {
   switch (kind) {
     case RequestKind::kWaitAny:
     case RequestKind::kMultiGet:
+    case RequestKind::kSetLastWill:
       return count >= 1;
     case RequestKind::kWithdrawLastWill:
       return count == 0;
@@ -65,7 +66,6 @@ bool has_right_key_count(RequestKind kind, std::size_t count) {
     case RequestKind::kAdd:
     case RequestKind::kCompareAndSet:
     case RequestKind::kErase:
-    case RequestKind::kSetLastWill:
       return count == 1;
   }
   return false;  // a kind that this version does not know

@@ -19,7 +19,7 @@ namespace lockstep {
 // Each side starts with these bytes: the name of the protocol and, last, its
 // version.
 constexpr std::size_t kPreambleBytes = 8;
-constexpr std::uint8_t kStoreProtocolVersion = 4;
+constexpr std::uint8_t kStoreProtocolVersion = 5;
 Bytes store_preamble();
 
 // The version in the other side's preamble, or nothing when the bytes are not a
@@ -64,8 +64,8 @@ struct Request {
   RequestKind kind{};
   // Chosen by the client; the answer repeats it.
   std::uint32_t id = 0;
-  // Exactly one, except for kWaitAny and kMultiGet (at least one) and
-  // kWithdrawLastWill (none).
+  // Exactly one, except for kWaitAny, kMultiGet and kSetLastWill (at least one)
+  // and kWithdrawLastWill (none).
   std::vector<std::string_view> keys{};
   std::int64_t amount = 0;
   std::optional<std::span<const std::byte>> expected{};

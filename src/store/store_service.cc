@@ -41,7 +41,9 @@ std::vector<StoreService::Reply> StoreService::leave(Client client) {
   unpark(client);
   Replies due;
   const auto will = wills_.extract(client);
-  if (!will.empty()) put(will.mapped().first, will.mapped().second, due);
+  if (!will.empty())
+    for (const std::string& key : will.mapped().keys)
+      put(key, will.mapped().value, due);
   return due;
 }
 
@@ -112,8 +114,8 @@ Bytes StoreService::change(Client client, const Request& request,
     case RequestKind::kErase:
       return encode_number(table_.erase(key) ? 1 : 0);
     case RequestKind::kSetLastWill:
-      wills_[client] = {std::string(key),
-                        Bytes(request.value.begin(), request.value.end())};
+      wills_[client] = {{request.keys.begin(), request.keys.end()},
+                        {request.value.begin(), request.value.end()}};
       return {};
     case RequestKind::kWithdrawLastWill:
       wills_.erase(client);

@@ -69,7 +69,11 @@ class StoreService {
   std::map<Client, Wait> waits_;
   // The same waits, by key.
   std::map<std::string, std::set<Client>, std::less<>> waiting_for_;
-  std::map<Client, std::pair<std::string, Bytes>> wills_;
+  struct Will {
+    std::vector<std::string> keys;
+    Bytes value;
+  };
+  std::map<Client, Will> wills_;
 };
 
 }  // namespace lockstep

@@ -120,7 +120,7 @@ TEST_P(EveryStore, TakesValuesUpToTheLimitAndNoLonger) {
 
   value.push_back(std::byte{1});
   EXPECT_THROW(store->set("other", value, kTimeout), InvalidArgument);
-  EXPECT_THROW(store->set_last_will("key", value, kTimeout), InvalidArgument);
+  EXPECT_THROW(store->set_last_will({"key"}, value, kTimeout), InvalidArgument);
   EXPECT_THROW(store->compare_and_set("key", value, {}, kTimeout),
                InvalidArgument);
   EXPECT_FALSE(store->erase("other", kTimeout));
@@ -341,8 +341,8 @@ TEST_P(EveryStore, EndsAWaitThatIsCancelled) {
 TEST_P(EveryStore, ExecutesTheLastWillOfAClientThatIsDestroyed) {
   if (scheme() == "memory") GTEST_SKIP() << "no reader is left";
   auto leaving = open();
-  leaving->set_last_will("old", to_bytes("old"), kTimeout);
-  leaving->set_last_will("will", to_bytes("gone"), kTimeout);
+  leaving->set_last_will({"old"}, to_bytes("old"), kTimeout);
+  leaving->set_last_will({"will"}, to_bytes("gone"), kTimeout);
   const auto store = open();
   EXPECT_THROW(store->get("will", Deadline(20ms)), Timeout);
   leaving.reset();
@@ -353,7 +353,7 @@ TEST_P(EveryStore, ExecutesTheLastWillOfAClientThatIsDestroyed) {
 TEST_P(EveryStore, ExecutesNoLastWillThatWasWithdrawn) {
   auto leaving = open();
   leaving->withdraw_last_will(kTimeout);
-  leaving->set_last_will("will", to_bytes("gone"), kTimeout);
+  leaving->set_last_will({"will"}, to_bytes("gone"), kTimeout);
   leaving->withdraw_last_will(kTimeout);
   leaving.reset();
   EXPECT_THROW(open()->get("will", Deadline(50ms)), Timeout);
@@ -362,7 +362,7 @@ TEST_P(EveryStore, ExecutesNoLastWillThatWasWithdrawn) {
 TEST_P(EveryStore, LeavesNoFileDescriptorsBehind) {
   {
     const auto store = open();
-    store->set_last_will("will", {}, kTimeout);
+    store->set_last_will({"will"}, {}, kTimeout);
     EXPECT_THROW(store->get("never", Deadline(1ms)), Timeout);
   }
   close();

@@ -232,13 +232,13 @@ TEST_F(TcpStore, EndsEveryCallWhenTheServerDies) {
   waiting.join();
   EXPECT_THROW(store->set("key", {}, kTimeout), NetworkError);
   EXPECT_THROW(store->add("key", 1, kTimeout), NetworkError);
-  EXPECT_THROW(store->set_last_will("key", {}, kTimeout), NetworkError);
-  EXPECT_THROW(store->set_last_will("key", {}, kTimeout), NetworkError);
+  EXPECT_THROW(store->set_last_will({"key"}, {}, kTimeout), NetworkError);
+  EXPECT_THROW(store->set_last_will({"key"}, {}, kTimeout), NetworkError);
 }
 
 TEST_F(TcpStore, KeepsApartFromAServerThatTookTheDeadOnesPlace) {
   const auto store = open();
-  store->set_last_will("will", {}, kTimeout);
+  store->set_last_will({"will"}, {}, kTimeout);
   const int same = server_->port();
   server_.reset();
   server_ = std::make_unique<TcpStoreServer>(kHost, same, "secret");
@@ -246,7 +246,7 @@ TEST_F(TcpStore, KeepsApartFromAServerThatTookTheDeadOnesPlace) {
   // ones.
   for (int i = 0; i < 3; ++i) {
     EXPECT_THROW(store->set("key", {}, kTimeout), NetworkError);
-    EXPECT_THROW(store->set_last_will("will", {}, kTimeout), NetworkError);
+    EXPECT_THROW(store->set_last_will({"will"}, {}, kTimeout), NetworkError);
   }
   EXPECT_THROW(open()->get("key", Deadline(20ms)), Timeout);
 }
@@ -278,20 +278,20 @@ TEST_F(TcpStore, TakesANewLastWillAfterTheConnectionOfTheOldOneBroke) {
   const auto watcher = open();
   auto client = open();
   const std::set<int> others = connections_to(server_->port());
-  client->set_last_will("first", {}, kTimeout);
+  client->set_last_will({"first"}, {}, kTimeout);
   std::set<int> with_will = connections_to(server_->port());
   for (const int other : others) with_will.erase(other);
   ASSERT_EQ(with_will.size(), 1U);
   ::shutdown(*with_will.begin(), SHUT_RDWR);
   watcher->get("first", kTimeout);
-  client->set_last_will("second", {}, kTimeout);
+  client->set_last_will({"second"}, {}, kTimeout);
   client.reset();
   watcher->get("second", kTimeout);
 }
 
 TEST_F(TcpStore, KeepsALastWillWhenOtherCallsGiveUp) {
   const auto store = open();
-  store->set_last_will("will", to_bytes("gone"), kTimeout);
+  store->set_last_will({"will"}, to_bytes("gone"), kTimeout);
   for (int i = 0; i < 3; ++i)
     EXPECT_THROW(store->get("never", Deadline(1ms)), Timeout);
   EXPECT_THROW(open()->get("will", Deadline(50ms)), Timeout);

@@ -72,11 +72,12 @@ class Store {
   // Removes `key`; returns whether it existed.
   virtual bool erase(std::string_view key, Deadline deadline) = 0;
 
-  // Registers a last will: the store sets `key` to `value` when this client
-  // ends without withdrawing it, because its process dies or its destructor
-  // runs. A client has one will; a new one replaces the old. Where the store
-  // cannot see deaths (file://), only the destructor executes it.
-  virtual void set_last_will(std::string_view key,
+  // Registers a last will: the store sets each of `keys` to `value`, as one
+  // step, when this client ends without withdrawing it, because its process
+  // dies or its destructor runs. A client has one will; a new one replaces the
+  // old. Where the store cannot see deaths (file://), only the destructor
+  // executes it.
+  virtual void set_last_will(const std::vector<std::string>& keys,
                              std::span<const std::byte> value,
                              Deadline deadline) = 0;
   virtual void withdraw_last_will(Deadline deadline) = 0;

@@ -117,16 +117,15 @@ class MeetingStore : public ForwardingStore {
  public:
   MeetingStore(const GroupIdentity& identity, std::shared_ptr<Store> store)
       : ForwardingStore(std::move(store)), identity_(identity) {
-    trouble_.push_back(key_of(identity.name, "verdict"));
     for (int rank = 0; rank < identity.size; ++rank) {
       if (rank == identity.rank) continue;
-      trouble_.push_back(ended_key(identity.rank_in_job(rank)));
+      wills_.push_back(ended_key(identity.rank_in_job(rank)));
       ranks_.push_back(rank);
     }
   }
 
   Store& whole() { return target(); }
-  const std::string& verdict_key() const { return trouble_.front(); }
+  const std::string& verdict_key() const { return verdict_key_; }
 
   void set(std::string_view key, std::span<const std::byte> value,
            Deadline deadline) override {
@@ -173,10 +172,8 @@ class MeetingStore : public ForwardingStore {
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override {
     if (formed_) return target().wait_any(keys, deadline, cancellation);
-    std::vector<std::string> all = trouble_;
-    all.insert(all.end(), keys.begin(), keys.end());
-    const std::size_t found = target().wait_any(all, deadline, cancellation);
-    if (found >= trouble_.size()) return found - trouble_.size();
+    const std::size_t found = watch(keys, deadline, cancellation);
+    if (found > wills_.size()) return found - wills_.size() - 1;
     heed(found);
     LOCKSTEP_CHECK(false, "a group formed without one of its ranks");
     return 0;
@@ -195,7 +192,7 @@ class MeetingStore : public ForwardingStore {
   bool await_verdict(Deadline deadline) {
     std::size_t found = 0;
     try {
-      found = target().wait_any(trouble_, deadline);
+      found = watch({}, deadline, nullptr);
     } catch (const Timeout&) {
       return false;
     }
@@ -212,10 +209,8 @@ class MeetingStore : public ForwardingStore {
 
   // The rank, if any, whose end becomes known within `timeout`.
   std::optional<int> ended_within(Deadline timeout) {
-    const std::span<const std::string> wills(trouble_.begin() + 1,
-                                             trouble_.end());
     try {
-      return ranks_[target().wait_any(wills, timeout)];
+      return ranks_[target().wait_any(wills_, timeout)];
     } catch (const Timeout&) {
       return std::nullopt;
     }
@@ -235,18 +230,41 @@ class MeetingStore : public ForwardingStore {
   }
 
  private:
-  // Throws the error that the key trouble_[index] stands for, if it is one.
-  void heed(std::size_t index) {
-    if (index > 0) throw_fault(end_of(identity_, ranks_[index - 1]), identity_);
+  // Waits for the verdict (0), the end of rank ranks_[i - 1] (i), or a key of
+  // `keys` (the numbers from wills_.size() + 1 on). The wait has as many keys
+  // as the group has ranks only once some rank of the job has ended.
+  std::size_t watch(std::span<const std::string> keys, Deadline deadline,
+                    const Cancellation* cancellation) {
+    while (true) {
+      std::vector<std::string> all{verdict_key_};
+      const bool watches_each = watches_each_;
+      if (watches_each)
+        all.insert(all.end(), wills_.begin(), wills_.end());
+      else
+        all.emplace_back(kAnyEnded);
+      const std::size_t own = all.size();
+      all.insert(all.end(), keys.begin(), keys.end());
+      const std::size_t found = target().wait_any(all, deadline, cancellation);
+      if (found >= own) return found - own + wills_.size() + 1;
+      if (found == 0 || watches_each) return found;
+      watches_each_ = true;
+    }
+  }
+
+  // Throws the error that the key with this number stands for, if it is one.
+  void heed(std::size_t number) {
+    if (number > 0)
+      throw_fault(end_of(identity_, ranks_[number - 1]), identity_);
     if (const auto fault = decode(target().get(verdict_key(), kStoreAnswers)))
       throw_fault(*fault, identity_);
   }
 
   const GroupIdentity identity_;
-  // Keys that mean that the group cannot form: the verdict, then the wills of
-  // the other ranks, ranks_.
-  std::vector<std::string> trouble_;
+  const std::string verdict_key_ = key_of(identity_.name, "verdict");
+  // The wills of the other ranks, ranks_.
+  std::vector<std::string> wills_;
   std::vector<int> ranks_;
+  std::atomic<bool> watches_each_{false};
   std::atomic<bool> formed_{false};
   Mutex mutex_;
   std::vector<std::string> own_ LOCKSTEP_GUARDED_BY(mutex_);

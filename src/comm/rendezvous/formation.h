@@ -32,6 +32,8 @@ class MeetingStore;
 // The key of the job's part of the store that is set once rank `rank_in_job`
 // has lost its connection to the store: its last will.
 std::string ended_key(int rank_in_job);
+// The key that is set, after that one, once any rank has.
+inline constexpr std::string_view kAnyEnded = "ended";
 
 class Formation {
  public:

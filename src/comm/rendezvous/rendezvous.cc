@@ -189,8 +189,8 @@ void Rendezvous::gather() {
 
 // From here on every waiting rank notices the end of this process.
 void Rendezvous::leave_will() {
-  store_->set_last_will(ended_key(card_.rank), to_bytes("ended"),
-                        kStoreAnswers);
+  store_->set_last_will({ended_key(card_.rank), std::string(kAnyEnded)},
+                        to_bytes("ended"), kStoreAnswers);
 }
 
 // The value that rank 0 has set for `key`.

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
 #include <span>
 
 #include "lockstep/base/error.h"
@@ -12,6 +15,33 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
+
+// All values as one: the length of each, then its bytes.
+Bytes join(const std::vector<Bytes>& values) {
+  Bytes all;
+  for (const Bytes& value : values) {
+    std::array<std::byte, kLengthBytes> length{};
+    const auto size = static_cast<std::uint32_t>(value.size());
+    std::memcpy(length.data(), &size, kLengthBytes);
+    all.insert(all.end(), length.begin(), length.end());
+    all.insert(all.end(), value.begin(), value.end());
+  }
+  return all;
+}
+
+std::vector<std::string> split(const Bytes& all) {
+  std::vector<std::string> values;
+  for (std::size_t at = 0; at < all.size();) {
+    std::uint32_t size = 0;
+    std::memcpy(&size, &all[at], kLengthBytes);
+    at += kLengthBytes;
+    values.emplace_back(reinterpret_cast<const char*>(all.data()) + at, size);
+    at += size;
+  }
+  return values;
+}
 
 // Waits for `key`; returns whether it came before the deadline.
 bool await(Store& store, const std::string& key, const GatherWait& wait) {
@@ -62,12 +92,11 @@ std::vector<std::string> store_all_gather(const GroupIdentity& identity,
             wait.deadline);
   if (store.add(count, 1, wait.deadline) == identity.size) {
     store.erase(count, wait.deadline);
-    store.set(all, {}, wait.deadline);
+    store.set(all, join(store.multi_get(keys, kStoreAnswers)), wait.deadline);
   }
   if (!await(store, all, wait)) throw timeout_of(identity, store, keys);
-  std::vector<std::string> values;
-  for (const Bytes& value : store.multi_get(keys, kStoreAnswers))
-    values.push_back(to_text(value).substr(1));
+  std::vector<std::string> values = split(store.get(all, kStoreAnswers));
+  for (std::string& value : values) value.erase(0, 1);
   return values;
 }
 

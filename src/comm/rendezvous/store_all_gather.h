@@ -1,8 +1,8 @@
 // Every rank of a group sends every other rank a value before the group exists.
 //
 // A rank makes the same few calls whatever the group's size: it sets its value
-// and counts itself; the last rank to do so sets a key that all wait for, and
-// then each rank reads all values in one call.
+// and counts itself; the last rank to do so reads all values and sets a key to
+// them, for which the others wait and which they read.
 //
 // Threads: called once by each rank, from any thread.
 // Errors:  Timeout naming the ranks that never came; the store's errors.

@@ -287,7 +287,7 @@ void Node::come(const RoundKeys& keys, std::uint16_t master_port) {
                       .grace = options_.grace.count()};
   const Bytes mine = to_bytes(encode(card));
   answered([&] {
-    store_->set_last_will(keys.lost(id_), to_bytes(host_), kStoreAnswers);
+    store_->set_last_will({keys.lost(id_)}, to_bytes(host_), kStoreAnswers);
     // Without a hole, also where a launcher dies here.
     auto index = static_cast<int>(store_->add(keys.cards(), 0, kStoreAnswers));
     while (store_->compare_and_set(keys.card(index), std::nullopt, mine,

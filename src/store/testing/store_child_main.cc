@@ -33,7 +33,7 @@ int add(Store& store, const std::string& key, const std::string& count) {
 }
 
 int leave_will(Store& store, const std::string& key) {
-  store.set_last_will(key, to_bytes("dead"), kTimeout);
+  store.set_last_will({key}, to_bytes("dead"), kTimeout);
   store.set(key + "/ready", {}, kTimeout);
   store.get("a key that is never set", kTimeout);
   return 1;

@@ -53,9 +53,10 @@ class WatchedStore : public Store {
   bool erase(std::string_view key, Deadline deadline) override {
     return after("erase").erase(key, deadline);
   }
-  void set_last_will(std::string_view key, std::span<const std::byte> value,
+  void set_last_will(const std::vector<std::string>& keys,
+                     std::span<const std::byte> value,
                      Deadline deadline) override {
-    after("set_last_will").set_last_will(key, value, deadline);
+    after("set_last_will").set_last_will(keys, value, deadline);
   }
   void withdraw_last_will(Deadline deadline) override {
     after("withdraw_last_will").withdraw_last_will(deadline);
