@@ -16,11 +16,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/mutex.h"
 #include "src/net/pipe.h"
 
 namespace lockstep {
@@ -142,6 +145,17 @@ std::optional<int> status_of_reaped(const FileDescriptor& process) {
   return info.exit_code;
 }
 
+// The pid of a pidfd's process in this pid namespace; 0 for a process that has
+// none there, -1 for one that has ended and for a pipe.
+pid_t pid_of(const FileDescriptor& process) {
+  std::ifstream info(fmt::format("/proc/self/fdinfo/{}", process.get()));
+  for (std::string word; info >> word;) {
+    pid_t pid = 0;
+    if (word == "Pid:" && info >> pid) return pid;
+  }
+  return -1;
+}
+
 }  // namespace
 
 FileDescriptor open_process(pid_t pid) {
@@ -161,6 +175,22 @@ FileDescriptor open_own_process() {
   if (FileDescriptor process = try_to_open(::getpid())) return process;
   if (means_no_pidfds(errno)) return LifeLine::of_process().read_end();
   throw SystemError("could not open a pidfd on this process", errno);
+}
+
+std::shared_ptr<const FileDescriptor> shared_handle(FileDescriptor process) {
+  static Mutex mutex;
+  static std::map<pid_t, std::weak_ptr<const FileDescriptor>>& held =
+      *new std::map<pid_t, std::weak_ptr<const FileDescriptor>>;
+  const auto own = std::make_shared<const FileDescriptor>(std::move(process));
+  const pid_t pid = pid_of(*own);
+  if (pid <= 0) return own;
+  const MutexLock lock(mutex);
+  auto& entry = held[pid];
+  // While that process lives, no other one has its pid.
+  const auto before = entry.lock();
+  if (before && !has_exited(*before)) return before;
+  entry = own;
+  return own;
 }
 
 bool has_exited(const FileDescriptor& process) {

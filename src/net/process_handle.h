@@ -13,6 +13,7 @@
 
 #include <sys/types.h>
 
+#include <memory>
 #include <optional>
 
 #include "src/base/exit_status.h"
@@ -30,6 +31,10 @@ bool means_no_pidfds(int error_number);
 
 // A handle on this process: a pidfd or the pipe's read end.
 FileDescriptor open_own_process();
+
+// `process`, or a handle on the same process that this one holds already. Any
+// thread.
+std::shared_ptr<const FileDescriptor> shared_handle(FileDescriptor process);
 
 // Whether the process behind a handle has ended. Never blocks.
 bool has_exited(const FileDescriptor& process);

@@ -47,6 +47,21 @@ TEST(ProcessHandle, OfThisProcessHasNotExited) {
   EXPECT_FALSE(has_exited(open_own_process()));
 }
 
+TEST(ProcessHandle, IsSharedByThoseWhoHoldOneOnTheSameProcess) {
+  const auto first = shared_handle(open_own_process());
+  EXPECT_EQ(shared_handle(open_own_process()), first);
+  const pid_t pid = start_idle_child();
+  ASSERT_GT(pid, 0);
+  const auto child = shared_handle(open_process(pid));
+  EXPECT_NE(child, first);
+  EXPECT_EQ(shared_handle(open_process(pid)), child);
+  FileDescriptor another = open_process(pid);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  // Another process may have this number now.
+  EXPECT_NE(shared_handle(std::move(another)), child);
+}
+
 TEST(ProcessHandle, OfAChildTellsItsEndBeforeAnybodyHasWaitedForIt) {
   const pid_t pid = start_idle_child();
   ASSERT_GT(pid, 0);

@@ -232,15 +232,12 @@ BegunConnection begin_to_connect(const std::string& address, int port) try {
   FileDescriptor socket;
   const int begun = begin(socket, resolve(address, port).front());
   if (begun == 0 || begun == EINPROGRESS) return {std::move(socket)};
-  return {{}, reason(begun)};
-} catch (const NetworkError& error) {
-  return {{}, error.what()};
+  return {{}, begun};
+} catch (const NetworkError&) {
+  return {{}, EADDRNOTAVAIL};
 }
 
-std::string connect_failure(int socket) {
-  const int outcome = outcome_of(socket);
-  return outcome == 0 ? "" : reason(outcome);
-}
+int connect_error(int socket) { return outcome_of(socket); }
 
 FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
                           const Cancellation* cancellation,

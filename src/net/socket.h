@@ -41,21 +41,21 @@ FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);
 
-// A connection that is being made; invalid with the reason, `failure`, if that
-// failed at once.
+// A connection that is being made; invalid, with an errno value, if that failed
+// at once.
 struct BegunConnection {
   FileDescriptor socket{};
-  std::string failure{};
+  int error = 0;
 };
 
 // Begins to connect to the numeric address `address`, and does not wait. The
-// socket becomes writable once the attempt has ended; connect_failure() then
-// says how.
+// socket becomes writable once the attempt has ended; connect_error() then says
+// how.
 BegunConnection begin_to_connect(const std::string& address, int port);
 
-// Why the attempt of `socket`, which has ended, failed; empty if `socket` is
-// connected.
-std::string connect_failure(int socket);
+// The errno value with which the attempt of `socket`, which has ended, failed;
+// 0 if `socket` is connected.
+int connect_error(int socket);
 
 // Like connect_once, but retries until `deadline`, because the server may start
 // later. Logs one warning after `warn_after`.

@@ -145,14 +145,14 @@ TEST(Connect, TriesOnceOrUntilTheDeadline) {
 TEST(Connect, BeginsWithoutWaitingAndSaysHowItEnded) {
   const auto how_it_ends = [](int port) {
     const BegunConnection begun = begin_to_connect(kHost, port);
-    if (!begun.socket) return begun.failure;
+    if (!begun.socket) return begun.error;
     EXPECT_EQ(wait_for(begun.socket.get(), POLLOUT, kTimeout),
               WaitResult::kReady);
-    return connect_failure(begun.socket.get());
+    return connect_error(begun.socket.get());
   };
-  EXPECT_EQ(how_it_ends(find_free_port()), "Connection refused");
+  EXPECT_EQ(how_it_ends(find_free_port()), ECONNREFUSED);
   const FileDescriptor listener = listen_at(kHost, 0);
-  EXPECT_EQ(how_it_ends(local_address(listener.get()).port()), "");
+  EXPECT_EQ(how_it_ends(local_address(listener.get()).port()), 0);
 }
 
 TEST(Connect, WaitsForAListenerThatComesLater) {

@@ -14,6 +14,22 @@
 
 namespace lockstep {
 
+PeerProcesses::PeerProcesses(std::vector<FileDescriptor> handles) {
+  const MutexLock lock(mutex_);
+  for (std::size_t rank = 0; rank < handles.size(); ++rank) {
+    const auto handle = shared_handle(std::move(handles[rank]));
+    // Ranks that are threads of one process have one handle.
+    const bool is_new = std::ranges::find(handles_, handle) == handles_.end();
+    handles_.push_back(handle);
+    if (is_new) epoll_.add(handle->get(), EPOLLIN, rank);
+  }
+}
+
+bool PeerProcesses::any_has_ended() {
+  const MutexLock lock(mutex_);
+  return !epoll_.wait(Deadline(std::chrono::seconds(0))).empty();
+}
+
 void PeerStatus::depart(Presence presence, const PeerExit& why) noexcept {
   RankArea& area = control_.rank(identity_.rank);
   if (area.presence.load() != Presence::kPresent) return;
@@ -26,24 +42,22 @@ void PeerStatus::depart(Presence presence, const PeerExit& why) noexcept {
 }
 
 bool PeerStatus::has_ended(int rank) const {
-  return has_exited((*processes_)[static_cast<std::size_t>(rank)]);
+  return has_exited((*processes_)[rank]);
 }
 
 std::string PeerStatus::end_of(int rank) const {
-  const auto status =
-      exit_status_of((*processes_)[static_cast<std::size_t>(rank)]);
+  const auto status = exit_status_of((*processes_)[rank]);
   return "its process " + (status ? describe(*status) : "ended");
 }
 
 // A program that returns from main() leaves its groups and ends a moment later:
 // its exit status says more than that it left.
 std::string PeerStatus::reason_of(const PeerExit& peer_exit) const {
-  const auto rank = static_cast<std::size_t>(peer_exit.culprit);
   constexpr std::chrono::milliseconds kOnItsWayOut{50};
   if (peer_exit.culprit == identity_.rank ||
       control_.rank(peer_exit.culprit).presence.load() != Presence::kLeft)
     return peer_exit.reason;
-  wait_for((*processes_)[rank].get(), POLLIN, kOnItsWayOut);
+  wait_for((*processes_)[peer_exit.culprit].get(), POLLIN, kOnItsWayOut);
   if (!has_ended(peer_exit.culprit)) return peer_exit.reason;
   return fmt::format("{}, and {}", peer_exit.reason, end_of(peer_exit.culprit));
 }
@@ -64,12 +78,13 @@ bool PeerStatus::is_missed(int rank, const std::vector<int>& needed,
 std::optional<PeerExit> PeerStatus::find(const std::vector<int>& needed,
                                          Need need) const {
   std::optional<PeerExit> found;
+  const bool look = processes_->any_has_ended();
   for (int r = 0; r < identity_.size; ++r) {
     if (r == identity_.rank) continue;
     const RankArea& area = control_.rank(r);
     const Presence presence = area.presence.load();
     // A process may announce why it leaves and end between the two checks.
-    if (presence == Presence::kPresent && has_ended(r) &&
+    if (presence == Presence::kPresent && look && has_ended(r) &&
         area.presence.load() == Presence::kPresent)
       return PeerExit{r, end_of(r)};
     const Presence now = area.presence.load();

@@ -14,8 +14,10 @@
 #include <string>
 #include <vector>
 
+#include "src/base/mutex.h"
 #include "src/comm/operation/backend.h"
 #include "src/comm/shm/control_block.h"
+#include "src/net/epoll.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
@@ -27,11 +29,30 @@ struct PeerExit {
   bool disagreed = false;  // the ranks' calls did not match
 };
 
+// A handle on each rank's process.
+class PeerProcesses {
+ public:
+  explicit PeerProcesses(std::vector<FileDescriptor> handles);
+
+  const FileDescriptor& operator[](int rank) const {
+    return *handles_[static_cast<std::size_t>(rank)];
+  }
+
+  // Whether any of them has ended: one system call for all.
+  bool any_has_ended();
+
+ private:
+  // Shared with the other groups of these processes.
+  std::vector<std::shared_ptr<const FileDescriptor>> handles_;
+  Mutex mutex_;
+  Epoll epoll_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
 class PeerStatus {
  public:
-  // `processes` has one pidfd per rank; a group's duplicates share them.
+  // A group and its duplicates share `processes`.
   PeerStatus(const GroupIdentity& identity, ControlView control,
-             std::shared_ptr<const std::vector<FileDescriptor>> processes)
+             std::shared_ptr<PeerProcesses> processes)
       : identity_(identity),
         control_(control),
         processes_(std::move(processes)) {}
@@ -66,7 +87,7 @@ class PeerStatus {
 
   const GroupIdentity identity_;
   ControlView control_;
-  std::shared_ptr<const std::vector<FileDescriptor>> processes_;
+  std::shared_ptr<PeerProcesses> processes_;
 };
 
 }  // namespace lockstep

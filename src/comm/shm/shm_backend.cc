@@ -121,6 +121,23 @@ class ShmBackend : public Backend,
   void advance_or_give_up() LOCKSTEP_REQUIRES(progress_lock_);
   bool try_advance();
   std::uint64_t tend();
+  void check_flights();
+  // Lives while a thread waits, so that the progress thread need not wake.
+  class Attended {
+   public:
+    explicit Attended(ShmBackend& backend) : backend_(backend) {
+      ++backend_.waiters_;
+    }
+    ~Attended() {
+      if (--backend_.waiters_ == 0 && backend_.state_of_flights() != 0)
+        backend_.be_carried_forward();
+    }
+    Attended(const Attended&) = delete;
+    Attended& operator=(const Attended&) = delete;
+
+   private:
+    ShmBackend& backend_;
+  };
   std::uint64_t state_of_flights();
 
   bool settled(const WaitTarget& target) const {
@@ -179,7 +196,13 @@ class ShmBackend : public Backend,
   std::vector<std::shared_ptr<ShmMessage>> posted_ LOCKSTEP_GUARDED_BY(mutex_);
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   PeerExit why_ LOCKSTEP_GUARDED_BY(mutex_);  // with error_
+  // The first rank to see a death wakes the others, so that many ranks need not
+  // check as often as few.
+  static constexpr int kRanksThatCheckOften = 16;
+  const std::chrono::milliseconds check_interval_ =
+      kPeerCheckInterval * std::max(1, identity_.size / kRanksThatCheckOften);
   std::atomic<bool> broken_{false};
+  std::atomic<int> waiters_{0};
   std::atomic<bool> ended_duplicates_{false};
   Deadline::Clock::time_point next_look_;  // the progress thread's
   std::unique_ptr<ProgressThread> progress_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -341,13 +364,22 @@ std::uint64_t ShmBackend::state_of_flights() {
   return collectives_.completed() + 1;
 }
 
-// Called by the progress thread alone.
+// Called by the progress thread alone. A waiting thread advances all operations
+// and checks them.
 std::uint64_t ShmBackend::tend() {
-  try_advance();
   end_duplicates();
+  if (waiters_ > 0) return 0;
+  try_advance();
   const std::uint64_t state = state_of_flights();
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
-  next_look_ = Deadline::Clock::now() + kPeerCheckInterval;
+  next_look_ = Deadline::Clock::now() + check_interval_;
+  check_flights();
+  return state;
+}
+
+// Checks the deadlines, and the peers, of the operations that may be the first
+// to fail.
+void ShmBackend::check_flights() {
   const std::uint64_t oldest = collectives_.completed() + 1;
   if (is_in_flight(oldest))
     check_peers(collective(oldest), collective(oldest).deadline());
@@ -357,7 +389,6 @@ std::uint64_t ShmBackend::tend() {
     overdue = matcher_.overdue();
   }
   if (overdue) check_peers(arrival(*overdue), overdue->deadline);
-  return state;
 }
 
 void ShmBackend::wait_for(const WaitTarget& target,
@@ -366,10 +397,13 @@ void ShmBackend::wait_for(const WaitTarget& target,
   if (!ready()) {
     const Deadline own = target.deadline();
     const Deadline limit = deadline ? std::min(*deadline, own) : own;
+    const Attended attended(*this);
     while (!settled(target)) {
       const auto timeout = std::clamp<nanoseconds>(
-          limit.remaining(), nanoseconds(1), nanoseconds(kPeerCheckInterval));
-      if (!bell_.wait(ready, timeout)) check_peers(target, limit);
+          limit.remaining(), nanoseconds(1), nanoseconds(check_interval_));
+      if (bell_.wait(ready, timeout)) continue;
+      check_peers(target, limit);
+      check_flights();
     }
   }
   if (!target.complete()) std::rethrow_exception(error_of_all());

@@ -32,17 +32,13 @@ class ShmConnection {
 
   explicit ShmConnection(LocalPeers peers)
       : control_(std::move(peers.control)),
-        processes_(std::make_shared<const std::vector<FileDescriptor>>(
-            std::move(peers.processes))),
+        processes_(std::make_shared<PeerProcesses>(std::move(peers.processes))),
         cores_(peers.each_has_a_core ? Doorbell::Cores::kEnough
                                      : Doorbell::Cores::kCrowded) {}
 
   // The memory of the control blocks.
   const FileDescriptor& control() const { return control_; }
-  // A pidfd per rank.
-  const std::shared_ptr<const std::vector<FileDescriptor>>& processes() const {
-    return processes_;
-  }
+  const std::shared_ptr<PeerProcesses>& processes() const { return processes_; }
   Doorbell::Cores cores() const { return cores_; }
 
   void add(Member& member) {
@@ -66,7 +62,7 @@ class ShmConnection {
 
  private:
   const FileDescriptor control_;
-  const std::shared_ptr<const std::vector<FileDescriptor>> processes_;
+  const std::shared_ptr<PeerProcesses> processes_;
   const Doorbell::Cores cores_;
   Mutex mutex_;
   std::vector<Member*> members_ LOCKSTEP_GUARDED_BY(mutex_);
