@@ -40,6 +40,11 @@ class HostExchange {
   // For rank `rank`. The others must outlive it.
   HostExchange(int rank, const HostMap& hosts, HostGroup& here);
 
+  // The ranks with which this rank exchanges messages.
+  std::vector<int> peers() const {
+    return index_ == 0 ? others_ : std::vector<int>{};
+  }
+
   // Returns whether `operation` is complete; otherwise the ranks have only
   // compared their calls. The answer is the same on every rank.
   bool run(WireCore& core, ControlExchange& control, const Operation& operation,

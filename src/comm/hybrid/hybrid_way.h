@@ -37,6 +37,7 @@ class HybridWay : public CollectiveWay {
   HybridWay(int rank, HostMap hosts, HostGroup here);
 
   std::string_view name() const override { return "hybrid"; }
+  std::vector<int> first_peers() const override { return exchange_.peers(); }
   bool compare(WireCore& core, ControlExchange& control,
                const Operation& operation, Deadline deadline) override;
   bool takes(const Operation& operation) const override;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 
 namespace lockstep {
 
@@ -10,6 +9,7 @@ const LockstepTransportTable ScriptedTransport::kTable{
     .version = kTransportVersion,
     .world_rank = nullptr,
     .create = create,
+    .attach = nullptr,
     .post_send = post_send,
     .post_receive = post_receive,
     .wait = wait,
@@ -38,21 +38,32 @@ std::unique_ptr<WireCore> ScriptedTransport::make_core(
 void ScriptedTransport::deliver(int peer, LockstepTransportChannel channel,
                                 std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
-  const auto waiting = std::ranges::find_if(posted_, [&](const auto& one) {
-    return !one->sends && !one->released && one->status == kTransportNotYet &&
-           one->message.peer == peer && one->message.channel == channel;
-  });
-  LOCKSTEP_CHECK(waiting != posted_.end(), "nothing waits for the message");
-  std::memcpy((*waiting)->message.data, bytes.data(), bytes.size());
-  (*waiting)->status = kTransportDone;
-  changed_.notify_all();
+  early_.push_back({peer, channel, {bytes.begin(), bytes.end()}});
+  match();
 }
 
 void ScriptedTransport::lose(int peer) {
   const std::lock_guard lock(mutex_);
-  for (const auto& one : posted_)
-    if (one->message.peer == peer && one->status == kTransportNotYet)
+  lost_.insert(peer);
+  match();
+}
+
+void ScriptedTransport::match() {
+  for (const auto& one : posted_) {
+    if (one->released || one->status != kTransportNotYet) continue;
+    const LockstepTransportMessage& message = one->message;
+    const auto early = std::ranges::find_if(early_, [&](const Early& each) {
+      return !one->sends && each.peer == message.peer &&
+             each.channel == message.channel;
+    });
+    if (early != early_.end()) {
+      std::ranges::copy(early->bytes, static_cast<std::byte*>(message.data));
+      early_.erase(early);
+      one->status = kTransportDone;
+    } else if (lost_.contains(message.peer)) {
       one->status = kTransportBroken;
+    }
+  }
   changed_.notify_all();
 }
 
@@ -81,6 +92,7 @@ LockstepTransportStatus ScriptedTransport::create(
 LockstepTransportRequest* ScriptedTransport::post(const Posted& posted) {
   const std::lock_guard lock(mutex_);
   posted_.push_back(std::make_unique<Posted>(posted));
+  match();
   return reinterpret_cast<LockstepTransportRequest*>(posted_.back().get());
 }
 

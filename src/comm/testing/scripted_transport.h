@@ -6,8 +6,10 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <list>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +35,8 @@ class ScriptedTransport {
   // WireCore::Parts::store_patience of the cores that make_core() makes.
   std::chrono::milliseconds store_patience = std::chrono::seconds(15);
 
-  // The oldest receive from `peer` that waits on `channel` gets `bytes`.
+  // The oldest receive from `peer` on `channel` that has nothing, or else the
+  // next one, gets `bytes`.
   void deliver(int peer, LockstepTransportChannel channel,
                std::span<const std::byte> bytes);
 
@@ -69,10 +72,20 @@ class ScriptedTransport {
   static const LockstepTransportTable kTable;
 
   LockstepTransportRequest* post(const Posted& posted);
+  // Completes the receives whose messages have come. Call with mutex_ held.
+  void match();
+
+  struct Early {
+    int peer = 0;
+    int channel = 0;
+    std::vector<std::byte> bytes{};
+  };
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Posted>> posted_;
+  std::list<Early> early_;  // of no receive yet
+  std::set<int> lost_;
 };
 
 }  // namespace lockstep

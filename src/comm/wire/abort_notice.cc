@@ -17,20 +17,19 @@ constexpr std::int32_t kTag = 1;
 
 }  // namespace
 
-AbortNotice::AbortNotice(MessageTransport& transport, int rank, int size)
+AbortNotice::AbortNotice(MessageTransport& transport)
     : transport_(transport),
-      rank_(rank),
-      peers_(static_cast<std::size_t>(size)) {
+      watch_(transport, [this](int peer) { listen_to(peer); }) {}
+
+void AbortNotice::listen_to(int peer) {
   const MutexLock lock(mutex_);
-  for (int peer = 0; peer < size; ++peer) {
-    if (peer == rank) continue;
-    Peer& from = peers_[static_cast<std::size_t>(peer)];
-    try {
-      from.request = transport_.receive(
-          {peer, kChannelControl, kTag, from.memory.data(), kBytes});
-    } catch (const TransportError&) {
-      continue;  // it has left already, which alone is not an error
-    }
+  const auto [found, is_new] = peers_.try_emplace(peer);
+  if (!is_new) return;
+  try {
+    found->second.request = transport_.receive(
+        {peer, kChannelControl, kTag, found->second.memory.data(), kBytes});
+  } catch (const TransportError&) {
+    return;  // it has left already, which alone is not an error
   }
 }
 
@@ -39,8 +38,8 @@ void AbortNotice::say(const Fault& fault) noexcept {
   if (!unsaid_.empty()) return;
   const Bytes text = encode(fault);
   std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
-  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer) {
-    if (peer == rank_ || peer == fault.culprit) continue;
+  for (const auto& [peer, unused] : peers_) {
+    if (peer == fault.culprit) continue;
     try {
       unsaid_.push_back(
           transport_.send({peer, kChannelControl, kTag, own_.data(), kBytes}));
@@ -50,9 +49,8 @@ void AbortNotice::say(const Fault& fault) noexcept {
   }
   const Deadline deadline(kTimeout);
   for (MessageTransport::Request& request : unsaid_) wait(request, deadline);
-  for (int peer = 0; peer < static_cast<int>(peers_.size()); ++peer)
-    if (peer != fault.culprit)
-      wait(peers_[static_cast<std::size_t>(peer)].request, deadline);
+  for (auto& [peer, from] : peers_)
+    if (peer != fault.culprit) wait(from.request, deadline);
 }
 
 void AbortNotice::wait(MessageTransport::Request& request,
@@ -75,13 +73,14 @@ std::optional<Fault> AbortNotice::words_of(Peer& peer) noexcept try {
 
 std::optional<Fault> AbortNotice::heard_from(int peer) noexcept {
   const MutexLock lock(mutex_);
-  return words_of(peers_[static_cast<std::size_t>(peer)]);
+  const auto found = peers_.find(peer);
+  return found == peers_.end() ? std::nullopt : words_of(found->second);
 }
 
 std::optional<Fault> AbortNotice::heard() noexcept {
   const MutexLock lock(mutex_);
-  for (Peer& peer : peers_)
-    if (auto fault = words_of(peer)) return fault;
+  for (auto& [peer, from] : peers_)
+    if (auto fault = words_of(from)) return fault;
   return std::nullopt;
 }
 

@@ -1,5 +1,5 @@
 // The abort notice: the fault that made a rank give up, which it sends to all
-// others before it breaks its connections.
+// ranks that it is connected to before it breaks the connections.
 //
 // The store reports the fault to all ranks too, unless it ended with the rank
 // that served it or is unreachable, for example because a host lost its link.
@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -25,7 +26,7 @@ namespace lockstep {
 class AbortNotice {
  public:
   // The transport must have left or closed before this object is destroyed.
-  AbortNotice(MessageTransport& transport, int rank, int size);
+  explicit AbortNotice(MessageTransport& transport);
 
   // Returns when the others have sent theirs, so that no rank disconnects while
   // another still listens; at most a tenth of a second later.
@@ -40,22 +41,24 @@ class AbortNotice {
  private:
   static constexpr std::size_t kBytes = 1024;
   using Message = std::array<std::byte, kBytes>;
+  // A connected rank.
   struct Peer {
     Message memory{};
     MessageTransport::Request request;
   };
 
+  void listen_to(int peer);
   static std::optional<Fault> words_of(Peer& peer) noexcept;
   static void wait(MessageTransport::Request& request,
                    Deadline deadline) noexcept;
 
   MessageTransport& transport_;
-  const int rank_;
   Mutex mutex_;
   Message own_ LOCKSTEP_GUARDED_BY(mutex_){};
-  std::vector<Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::map<int, Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
   // Sends that did not complete in time.
   std::vector<MessageTransport::Request> unsaid_ LOCKSTEP_GUARDED_BY(mutex_);
+  const MessageTransport::ConnectionWatch watch_;
 };
 
 }  // namespace lockstep

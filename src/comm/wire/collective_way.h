@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "src/comm/wire/control_exchange.h"
 #include "src/comm/wire/wire_core.h"
@@ -21,6 +22,10 @@ class CollectiveWay {
 
   // "hybrid"
   virtual std::string_view name() const = 0;
+
+  // The ranks with which this rank exchanges messages in compare(): they
+  // connect while the group forms.
+  virtual std::vector<int> first_peers() const = 0;
 
   // Compares the calls of all ranks, as ControlExchange does between all pairs.
   // Returns whether `operation` is complete, the same on every rank. Throws

@@ -6,22 +6,30 @@
 
 namespace lockstep {
 
-ControlExchange::ControlExchange(WireCore& core)
-    : core_(core), peers_(static_cast<std::size_t>(core.size())) {
-  for (int step = 1; step < core.size(); ++step) {
-    const int rank = (core.rank() + step) % core.size();
-    everyone_.push_back(rank);
-    peer(rank).out.memory.resize(kMessageBytes);
-    for (Mailbox& mailbox : peer(rank).in) {
-      mailbox.memory.resize(kMessageBytes);
-      post_if_there(rank, mailbox);
+ControlExchange::ControlExchange(WireCore& core) : core_(core) {
+  for (int step = 1; step < core.size(); ++step)
+    everyone_.push_back((core.rank() + step) % core.size());
+}
+
+// Posts the receives ahead in the first exchange with this rank.
+void ControlExchange::begin_with(int rank) {
+  Peer& peer = this->peer(rank);
+  const auto make_room = [](Mailbox& mailbox) {
+    mailbox.memory = std::make_unique_for_overwrite<std::byte[]>(kMessageBytes);
+  };
+  if (!peer.out.memory) {
+    make_room(peer.out);
+    for (Mailbox& mailbox : peer.in) {
+      make_room(mailbox);
+      post(rank, mailbox);
     }
   }
+  if (!in(rank).request) post(rank, in(rank));
 }
 
 void ControlExchange::post(int rank, Mailbox& mailbox) {
   mailbox.request = core_.receive(
-      {rank, kChannelControl, 0, mailbox.memory.data(), kMessageBytes});
+      {rank, kChannelControl, 0, mailbox.memory.get(), kMessageBytes});
 }
 
 // A rank's departure is an error only once another operation starts.
@@ -39,11 +47,10 @@ void ControlExchange::send(int rank, const AnnouncedCall& mine,
   // The last operation's send: done long ago, since the peer has answered it.
   core_.wait(out.request, deadline);
   out.request.reset();
-  std::memcpy(out.memory.data(), &mine, sizeof mine);
+  std::memcpy(out.memory.get(), &mine, sizeof mine);
   const std::size_t bytes =
-      sizeof mine + extra(rank, std::span(out.memory).subspan(sizeof mine));
-  out.request =
-      core_.send({rank, kChannelControl, 0, out.memory.data(), bytes});
+      sizeof mine + extra(rank, {out.memory.get() + sizeof mine, kInlineBytes});
+  out.request = core_.send({rank, kChannelControl, 0, out.memory.get(), bytes});
 }
 
 std::vector<AnnouncedCall> ControlExchange::run(std::span<const int> peers,
@@ -53,23 +60,23 @@ std::vector<AnnouncedCall> ControlExchange::run(std::span<const int> peers,
   last_.assign(peers.begin(), peers.end());
   Arrivals arrivals(core_);
   for (const int rank : peers) {
-    if (!in(rank).request) post(rank, in(rank));
+    begin_with(rank);
     arrivals.expect(in(rank).request);
   }
   for (const int rank : peers) send(rank, mine, extra, deadline);
-  std::vector<AnnouncedCall> all(peers_.size(), mine);
+  std::vector<AnnouncedCall> all(static_cast<std::size_t>(core_.size()), mine);
   for (const int rank : peers) {
     arrivals.wait(in(rank).request, deadline);
     AnnouncedCall& theirs = all[static_cast<std::size_t>(rank)];
-    std::memcpy(&theirs, in(rank).memory.data(), sizeof theirs);
+    std::memcpy(&theirs, in(rank).memory.get(), sizeof theirs);
     core_.saw(rank, theirs.signature);
   }
   return all;
 }
 
 const std::byte* ControlExchange::extra(int rank) const {
-  const Peer& from = peers_[static_cast<std::size_t>(rank)];
-  return from.in[from.turn % kAhead].memory.data() + sizeof(AnnouncedCall);
+  const Peer& from = peers_.at(rank);
+  return from.in[from.turn % kAhead].memory.get() + sizeof(AnnouncedCall);
 }
 
 // Waits for the sends too: after an operation has returned, this rank may leave

@@ -4,8 +4,9 @@
 //
 // A control message is an AnnouncedCall, followed by up to kInlineBytes for
 // that rank. Receiving all of them is the mismatch check, a barrier, and for
-// small operations the entire communication. The receives of the next two
-// operations are always posted, so that no message waits.
+// small operations the entire communication. From the first exchange of two
+// ranks on, the receives of their next two are posted, so that no message
+// waits.
 //
 // Threads: the thread that carries out the group's collective.
 // Errors:  those of WireCore's waits.
@@ -14,6 +15,8 @@
 #include <array>
 #include <cstddef>
 #include <functional>
+#include <map>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -52,8 +55,9 @@ class ControlExchange {
   // The number of operations whose receives are posted.
   static constexpr std::size_t kAhead = 2;
 
+  // Not initialised, so that the kernel gives memory to the used parts only.
   struct Mailbox {
-    std::vector<std::byte> memory;
+    std::unique_ptr<std::byte[]> memory;
     WireCore::Request request;
   };
   struct Peer {
@@ -62,15 +66,16 @@ class ControlExchange {
     std::size_t turn = 0;  // the number of exchanges with this rank
   };
 
-  Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
+  Peer& peer(int rank) { return peers_[rank]; }
   Mailbox& in(int rank) { return peer(rank).in[peer(rank).turn % kAhead]; }
+  void begin_with(int rank);
   void post(int rank, Mailbox& mailbox);
   void post_if_there(int rank, Mailbox& mailbox);
   void send(int rank, const AnnouncedCall& mine, const FillExtra& extra,
             Deadline deadline);
 
   WireCore& core_;
-  std::vector<Peer> peers_;
+  std::map<int, Peer> peers_;  // of earlier exchanges
   std::vector<int> everyone_;
   std::vector<int> last_;  // the peers of the last run()
 };

@@ -5,26 +5,34 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <deque>
+#include <exception>
+#include <list>
 #include <map>
-#include <optional>
+#include <set>
+#include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
+#include "src/base/mutex.h"
 #include "src/base/secret.h"
+#include "src/base/signals_blocked.h"
 #include "src/comm/rendezvous/formation.h"
+#include "src/comm/rendezvous/store_all_gather.h"
+#include "src/net/poll_set.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
+#include "src/net/wake_up.h"
 #include "src/store/host_address.h"
 #include "src/store/peek.h"
 
@@ -33,7 +41,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t kProtocolVersion = 1;
+constexpr std::uint32_t kProtocolVersion = 2;
 // How long one attempt to connect may take.
 constexpr auto kAttemptPatience = 3s;
 // The pauses between the attempts to connect to one rank.
@@ -44,22 +52,21 @@ constexpr auto kLongestPause = 500ms;
 // same time erase what they have written.
 constexpr std::size_t kMostPairs = 4;
 constexpr auto kReportTakes = 2s;
-// After this long without an answer, the rank checks whether the invitation was
-// a stale one of an earlier group of this name.
-constexpr auto kAnswerPatience = 3s;
 // How often a waiting rank checks whether the store still exists and whether
 // the group can still form.
 constexpr auto kStoreLook = 500ms;
 // How long a stranger may take to identify itself.
 constexpr auto kHelloPatience = 30s;
-// The most strangers that may be doing so, besides the ranks that this rank
-// called; a further one replaces the oldest.
+// The most strangers that may be doing so; a further one replaces the oldest.
 constexpr std::size_t kMostStrangers = 256;
-// How long sent bytes may stay unacknowledged by the peer's kernel.
-constexpr int kUnansweredMilliseconds = 15000;
+// How long sent bytes may stay unacknowledged by the peer's kernel, and how
+// long a rank calls another one in vain once the group has formed.
+constexpr auto kUnanswered = 15s;
+// How long a rank without descriptors leaves calls unanswered.
+constexpr auto kShortage = 500ms;
 
-// A rank's entry in the store. Plain bytes: both ends are the same build.
-struct Invitation {
+// What a rank tells the others. Plain bytes: both ends are the same build.
+struct Card {
   std::uint32_t version = kProtocolVersion;
   std::int32_t port = 0;
   std::uint64_t nonce = 0;
@@ -68,14 +75,20 @@ struct Invitation {
   std::array<char, 64> host{};
 };
 
-// The greeting of the connecting rank, and the answer.
+// What this rank keeps of another one's card.
+struct Invitation {
+  int port = 0;
+  Secret secret{};
+  std::string address{};
+};
+
+// The greeting of the calling rank, and the answer.
 struct Hello {
   std::array<char, 8> magic{'l', 'o', 'c', 'k', 'w', 'i', 'r', 'e'};
   std::uint32_t version = kProtocolVersion;
   std::int32_t rank = 0;
   Secret yours{};  // the called rank's
   Secret mine{};
-  std::array<char, 64> host{};
 };
 
 template <std::size_t size>
@@ -83,37 +96,59 @@ void copy_text(std::array<char, size>& to, const std::string& from) {
   std::memcpy(to.data(), from.data(), std::min(from.size(), size - 1));
 }
 
-// A connected process that has not proved its identity yet, or a rank that this
-// rank called and that has not answered.
-struct Stranger {
-  FileDescriptor socket;
-  int called = -1;  // the rank that this rank called
-  Deadline deadline;
-  Secret shown{};  // sent to the called rank
+// Reads as much of a Hello as has arrived.
+struct Listening {
   Hello hello{};
   std::size_t heard = 0;
+
+  bool is_complete() const { return heard == sizeof hello; }
+
+  // Returns false if the connection has ended.
+  bool read(const FileDescriptor& socket) {
+    const auto room =
+        std::as_writable_bytes(std::span(&hello, 1)).subspan(heard);
+    const Transfer received = receive_some(socket.get(), room);
+    heard += received.bytes;
+    return is_complete() || !received.ended;
+  }
 };
 
-// This rank's calls of an earlier rank.
-struct Callee {
-  Invitation invitation{};  // the last one; its port is 0 before the first
+// A new connection accepts this many bytes at once, unless it has ended.
+bool send_hello(const FileDescriptor& socket, const Hello& hello) {
+  return send_some(socket.get(), std::as_bytes(std::span(&hello, 1))).bytes ==
+         sizeof hello;
+}
+
+void end_when_silent(const FileDescriptor& socket) {
+  const int milliseconds =
+      static_cast<int>(std::chrono::milliseconds(kUnanswered).count());
+  ::setsockopt(socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds,
+               sizeof milliseconds);
+}
+
+// A connected process that has not proved its identity yet.
+struct Stranger {
+  FileDescriptor socket;
+  Deadline deadline{kHelloPatience};
+  Listening listening{};
+};
+
+// This rank's attempts to connect to another rank.
+struct Call {
+  enum class State { kPausing, kConnecting, kGreeted };
+  State state = State::kPausing;
+  FileDescriptor socket{};
+  Deadline until{0s};  // the end of the pause, or of the attempt
   std::chrono::milliseconds pause = kFirstPause;
-  Deadline next{0s};  // of the next call
-  std::string failure{};
-  bool is_reached = false;  // it has this rank's hello, and owes an answer
+  Deadline give_up{kUnanswered};  // once the group has formed
+  std::string failure{};          // the last one
+  Listening answer{};
 };
 
 // What is known of a connection that is missing.
 struct MissingPair {
   std::string text;
   bool is_blocked = true;
-};
-
-// A connection that is being made.
-struct Attempt {
-  int rank = 0;
-  FileDescriptor socket;
-  Deadline deadline{kAttemptPatience};
 };
 
 // Shortly before `deadline`.
@@ -124,43 +159,89 @@ Deadline before(Deadline deadline) {
                                                       kReportTakes));
 }
 
-class Meeting {
+Card parse(const std::string& text, const GroupIdentity& identity, int rank) {
+  Card card;
+  if (text.size() != sizeof card)
+    throw NetworkError(fmt::format(
+        "group \"{}\": {} speaks another version of the wire protocol\n"
+        "  next:    start every rank with the same build of Lockstep",
+        identity.name, identity.describe(rank)));
+  std::memcpy(&card, text.data(), sizeof card);
+  card.address.back() = card.host.back() = '\0';
+  return card;
+}
+
+}  // namespace
+
+class Mesh::Meeting {
  public:
-  Meeting(const GroupIdentity& identity, Store& store,
-          const std::string& address, Deadline deadline)
-      : identity_(identity),
-        store_(store),
-        deadline_(deadline),
-        first_report_(before(deadline)),
-        listener_(listen_at(address, 0)) {
+  Meeting(const GroupIdentity& identity, const std::string& address)
+      : identity_(identity), listener_(listen_at(address, 0)) {
     mine_.port = local_address(listener_.get()).port();
     mine_.secret = random_value<Secret>();
     mine_.nonce = random_value<std::uint64_t>();
     copy_text(mine_.address, address);
     copy_text(mine_.host, own_host_name());
-    const auto size = static_cast<std::size_t>(identity.size);
-    mesh_.sockets.resize(size);
-    mesh_.hosts.resize(size);
-    mesh_.hosts[index(identity.rank)] = own_host_name();
-    callees_.resize(index(identity.rank));
-    for (int rank = 0; rank < identity.rank; ++rank) uncalled_.push_back(rank);
+    sockets_.resize(index(identity.size));
+    is_connected_.resize(index(identity.size));
   }
 
-  Mesh run() {
-    store_.set(key(identity_.rank), std::as_bytes(std::span(&mine_, 1)),
-               deadline_);
-    if (identity_.rank == 0) mesh_.nonce = fmt::format("{:x}", mine_.nonce);
-    while (missing_ > 0) {
-      call_all();
-      hear_next();
+  // Of two ranks the higher one calls.
+  void form(Store& store, const std::vector<int>& first, Deadline deadline) {
+    store_ = &store;
+    deadline_ = deadline;
+    first_report_ = before(deadline);
+    read_cards(store_all_gather(
+        identity_, "wire",
+        std::string(reinterpret_cast<const char*>(&mine_), sizeof mine_), store,
+        {deadline}));
+    awaited_.insert(first.begin(), first.end());
+    for (const int rank : first)
+      if (rank < identity_.rank) calls_.try_emplace(rank);
+    next_look_ = Deadline(kStoreLook);
+    while (!awaited_.empty()) {
+      turn();
+      if (awaited_.empty()) break;
+      if (deadline_.expired()) throw Timeout(describe_missing());
+      check_peers();
+      report_early();
     }
-    // A later group of this name must not find this one's invitation.
-    store_.erase(key(identity_.rank), deadline_);
-    return std::move(mesh_);
+    store_ = nullptr;
+    deadline_ = next_look_ = first_report_ = Deadline::never();
+  }
+
+  const std::vector<std::string>& hosts() const { return hosts_; }
+  std::string nonce() const { return fmt::format("{:x}", nonce_); }
+  std::vector<FileDescriptor> take_sockets() { return std::move(sockets_); }
+
+  void serve(Events events) {
+    events_ = std::move(events);
+    if (std::ranges::count(is_connected_, true) == identity_.size - 1) {
+      listener_ = {};
+      return;
+    }
+    const SignalsBlocked blocked;
+    thread_ = std::thread([this] { run(); });
+  }
+
+  void call(int rank) {
+    const MutexLock lock(mutex_);
+    asked_.push_back(rank);
+    wake_.signal();
+  }
+
+  void stop() noexcept {
+    stopping_ = true;
+    wake_.signal();
+    const MutexLock one(stop_mutex_);
+    if (thread_.joinable()) thread_.join();
+    listener_ = {};
   }
 
  private:
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
+  bool has_formed() const { return store_ == nullptr; }
+  // That of a rank's card.
   std::string key(int rank) const {
     return fmt::format("group/{}/wire/{}", identity_.name, rank);
   }
@@ -169,310 +250,288 @@ class Meeting {
     return fmt::format("group/{}/wire/{}/fails/{}", identity_.name, from, to);
   }
 
-  // Begins to connect to the ranks whose invitations are there and whose pause
-  // has ended. Waits for at most one invitation, for kStoreLook.
-  void call_all() {
-    for (std::size_t left = uncalled_.size(); left > 0; --left) {
-      const int rank = uncalled_.front();
-      uncalled_.pop_front();
-      if (!callees_[index(rank)].next.expired()) {
-        uncalled_.push_back(rank);
-        continue;
-      }
-      const auto found =
-          look_up(rank, std::min(deadline_, Deadline(kStoreLook)));
-      if (!found) return uncalled_.push_back(rank);
-      call(rank, *found);
+  void read_cards(const std::vector<std::string>& cards) {
+    for (int rank = 0; rank < identity_.size; ++rank) {
+      const Card card = parse(cards[index(rank)], identity_, rank);
+      invitations_.push_back({card.port, card.secret, card.address.data()});
+      hosts_.emplace_back(card.host.data());
+      if (rank == 0) nonce_ = card.nonce;
     }
   }
 
-  void call(int rank, const Invitation& invitation) {
-    callees_[index(rank)].invitation = invitation;
-    mesh_.hosts[index(rank)] = invitation.host.data();
-    BegunConnection begun =
-        begin_to_connect(invitation.address.data(), invitation.port);
-    if (begun.socket)
-      attempts_.push_back({rank, std::move(begun.socket)});
+  void run() try {
+    for (take_asked(); !stopping_; take_asked()) turn();
+  } catch (const std::exception& error) {
+    log(LogLevel::kWarn,
+        fmt::format("group \"{}\" connects no further ranks: {}",
+                    identity_.name, error.what()));
+    while (!calls_.empty()) give_up(calls_.begin()->first, error.what());
+  }
+
+  void take_asked() {
+    std::vector<int> asked;
+    {
+      const MutexLock lock(mutex_);
+      asked.swap(asked_);
+      wake_.reset();
+    }
+    for (const int rank : asked)
+      if (!is_connected_[index(rank)]) calls_.try_emplace(rank);
+  }
+
+  // Begins the calls whose pause has ended, waits for sockets, and carries on
+  // with those that are ready.
+  void turn() {
+    begin_calls();
+    PollSet set;
+    Deadline next = std::min({deadline_, next_look_, first_report_});
+    set.watch(wake_.descriptor(), POLLIN, [] {});
+    // An action may remove its own stranger, and any call.
+    for (auto stranger = strangers_.begin(); stranger != strangers_.end();
+         ++stranger) {
+      set.watch(stranger->socket.get(), POLLIN,
+                [this, stranger] { hear(stranger); });
+      next = std::min(next, stranger->deadline);
+    }
+    for (auto& [rank, call] : calls_) {
+      const short event =
+          call.state == Call::State::kConnecting ? POLLOUT : POLLIN;
+      set.watch(call.socket.get(), event,
+                [this, called = rank] { carry_on(called); });
+      next = std::min(next, call.until);
+    }
+    if (shortage_.expired())
+      set.watch(listener_.get(), POLLIN, [this] { accept_next(); });
     else
-      call_again(rank, begun.failure);
+      next = std::min(next, shortage_);
+    set.wait(next);
+    drop_expired();
   }
 
-  // The attempt may have failed because the store holds an invitation of an
-  // earlier group.
-  void call_again(int rank, const std::string& failure) {
-    Callee& callee = callees_[index(rank)];
-    callee.is_reached = false;
-    callee.next = Deadline(callee.pause);
-    callee.pause =
-        std::min<std::chrono::milliseconds>(2 * callee.pause, kLongestPause);
-    uncalled_.push_back(rank);
-    if (callee.failure == failure) return;
-    callee.failure = failure;
-    const std::string sentence = describe_failure(rank);
+  void drop_expired() {
+    std::erase_if(strangers_,
+                  [](const Stranger& each) { return each.deadline.expired(); });
+    std::vector<int> late;
+    for (const auto& [rank, call] : calls_)
+      if (call.state == Call::State::kConnecting && call.until.expired())
+        late.push_back(rank);
+    for (const int rank : late) call_again(rank, ETIMEDOUT, "no answer");
+  }
+
+  void begin_calls() {
+    std::vector<int> due;
+    for (const auto& [rank, call] : calls_)
+      if (call.state == Call::State::kPausing && call.until.expired())
+        due.push_back(rank);
+    for (const int rank : due) begin_call(rank);
+  }
+
+  void begin_call(int rank) try {
+    const Invitation& invitation = invitations_[index(rank)];
+    BegunConnection begun =
+        begin_to_connect(invitation.address, invitation.port);
+    if (!begun.socket)
+      return call_again(rank, begun.error, std::strerror(begun.error));
+    Call& call = calls_.at(rank);
+    call.state = Call::State::kConnecting;
+    call.socket = std::move(begun.socket);
+    call.until = Deadline(kAttemptPatience);
+  } catch (const SystemError& shortage) {
+    if (!has_formed()) throw;
+    give_up(rank, shortage.what());
+  }
+
+  // A rank whose address refuses connections has left, once the group has
+  // formed.
+  void call_again(int rank, int error, const std::string& failure) {
+    Call& call = calls_.at(rank);
+    call.socket = {};
+    call.state = Call::State::kPausing;
+    call.until = Deadline(call.pause);
+    call.pause =
+        std::min<std::chrono::milliseconds>(2 * call.pause, kLongestPause);
+    if (has_formed()) {
+      if (error == ECONNREFUSED || call.give_up.expired())
+        give_up(rank, describe_failure(rank, failure));
+      return;
+    }
+    if (std::exchange(call.failure, failure) == failure) return;
+    const std::string sentence = describe_failure(rank, failure);
     log(LogLevel::kDebug, sentence);
-    store_.set(failure_key(identity_.rank, rank), to_bytes(sentence),
-               deadline_);
+    store_->set(failure_key(identity_.rank, rank), to_bytes(sentence),
+                deadline_);
   }
 
-  // Greets the rank that an attempt, which has ended, has reached.
-  void end_attempt(Attempt attempt, short events) {
-    const std::string failure =
-        events == 0 ? "no answer" : connect_failure(attempt.socket.get());
-    if (!failure.empty()) return call_again(attempt.rank, failure);
-    const Invitation& invitation = callees_[index(attempt.rank)].invitation;
-    const Hello hello{.rank = identity_.rank,
-                      .yours = invitation.secret,
-                      .mine = mine_.secret,
-                      .host = mine_.host};
-    if (!send_hello(attempt.socket.get(), hello))
-      return call_again(attempt.rank, "the connection ended");
-    note_reached(attempt.rank);
-    if (attempt.rank == 0) mesh_.nonce = fmt::format("{:x}", invitation.nonce);
-    strangers_.push_back({std::move(attempt.socket), attempt.rank,
-                          Deadline(kAnswerPatience), invitation.secret});
+  void give_up(int rank, const std::string& why) {
+    calls_.erase(rank);
+    events_.unreachable(rank, why);
   }
 
-  // What failed before no longer explains anything.
-  void note_reached(int rank) {
-    Callee& callee = callees_[index(rank)];
-    callee.is_reached = true;
-    if (callee.failure.empty()) return;
-    callee.failure.clear();
-    store_.set(failure_key(identity_.rank, rank), {}, deadline_);
+  // A socket of the call of `rank` is ready, unless the call has ended.
+  void carry_on(int rank) {
+    const auto found = calls_.find(rank);
+    if (found == calls_.end()) return;
+    if (found->second.state == Call::State::kConnecting)
+      greet(rank, found->second);
+    else if (found->second.state == Call::State::kGreeted)
+      hear_answer(rank, found->second);
+  }
+
+  void greet(int rank, Call& call) {
+    if (const int error = connect_error(call.socket.get()))
+      return call_again(rank, error, std::strerror(error));
+    end_when_silent(call.socket);
+    if (!send_hello(call.socket, {.rank = identity_.rank,
+                                  .yours = invitations_[index(rank)].secret,
+                                  .mine = mine_.secret}))
+      return call_again(rank, ECONNRESET, "the connection ended");
+    // It may be busy: the call lasts until it answers or its host is silent.
+    call.state = Call::State::kGreeted;
+    call.until = Deadline::never();
+    call.answer = {};
+    // What failed before no longer explains anything.
+    if (!has_formed() && !std::exchange(call.failure, "").empty())
+      store_->set(failure_key(identity_.rank, rank), {}, deadline_);
+  }
+
+  void hear_answer(int rank, Call& call) {
+    const bool goes_on = call.answer.read(call.socket);
+    if (call.answer.is_complete() && is_ours(call.answer.hello) &&
+        call.answer.hello.rank == rank) {
+      FileDescriptor socket = std::move(call.socket);
+      return connected(rank, std::move(socket));
+    }
+    if (!goes_on || call.answer.is_complete())
+      call_again(rank, ECONNRESET, "the connection ended without an answer");
   }
 
   // Throws if the store is gone, which missing ranks need, or if a missing rank
   // has ended.
   void check_peers() {
     if (!next_look_.expired()) return;
-    store_.wait_any(std::array{key(identity_.rank)}, deadline_);
+    store_->wait_any(std::array{key(identity_.rank)}, deadline_);
     next_look_ = Deadline(kStoreLook);
   }
 
-  // Rank `rank`'s invitation; empty if it does not write one in time.
-  std::optional<Invitation> look_up(int rank, Deadline deadline) {
-    try {
-      return parse(store_.get(key(rank), deadline), rank);
-    } catch (const Timeout&) {
-      return std::nullopt;
-    }
-  }
-
-  // The invitation of rank `rank` in `bytes`, if there are any.
-  std::optional<Invitation> parse(const Bytes& bytes, int rank) const {
-    if (bytes.empty()) return std::nullopt;
-    Invitation invitation;
-    if (bytes.size() != sizeof invitation)
-      throw NetworkError(fmt::format(
-          "group \"{}\": {} speaks another version of the wire protocol\n"
-          "  next:    start every rank with the same build of Lockstep",
-          identity_.name, identity_.describe(rank)));
-    std::memcpy(&invitation, bytes.data(), sizeof invitation);
-    invitation.address.back() = invitation.host.back() = '\0';
-    return invitation;
-  }
-
-  // A new connection accepts this many bytes at once, unless it has ended.
-  static bool send_hello(int socket, const Hello& hello) {
-    return send_some(socket, std::as_bytes(std::span(&hello, 1))).bytes ==
-           sizeof hello;
-  }
-
-  // Waits for sockets, and carries on with those that are ready.
-  void hear_next() {
-    std::vector<pollfd> items{{listener_.get(), POLLIN, 0}};
-    Deadline next = std::min({deadline_, next_look_, first_report_});
-    for (const Stranger& stranger : strangers_) {
-      items.push_back({stranger.socket.get(), POLLIN, 0});
-      next = std::min(next, stranger.deadline);
-    }
-    for (const Attempt& attempt : attempts_) {
-      items.push_back({attempt.socket.get(), POLLOUT, 0});
-      next = std::min(next, attempt.deadline);
-    }
-    for (const int rank : uncalled_)
-      next = std::min(next, callees_[index(rank)].next);
-    if (::poll(items.data(), items.size(), next.poll_milliseconds()) < 0 &&
-        errno != EINTR)
-      throw SystemError("could not poll the ranks' sockets", errno);
-    if (deadline_.expired()) throw Timeout(describe_missing());
-    check_peers();
-    if (first_report_.expired()) {
-      ask_for_pairs(missing_ranks());
-      first_report_ = Deadline::never();
-    }
-    carry_on(items);
-  }
-
-  // `items` are the listener, then strangers_, then attempts_. Backwards,
-  // because each step may remove its own entry and appends others.
-  void carry_on(std::span<const pollfd> items) {
-    const std::size_t strangers = strangers_.size();
-    for (std::size_t i = attempts_.size(); i-- > 0;) {
-      const short events = items[1 + strangers + i].revents;
-      if (events == 0 && !attempts_[i].deadline.expired()) continue;
-      Attempt ended = std::move(attempts_[i]);
-      attempts_.erase(attempts_.begin() + static_cast<std::ptrdiff_t>(i));
-      end_attempt(std::move(ended), events);
-    }
-    for (std::size_t i = strangers; i-- > 0;)
-      if (items[1 + i].revents != 0 || strangers_[i].deadline.expired())
-        hear(i);
-    if (items[0].revents != 0) accept_next();
+  void report_early() {
+    if (!first_report_.expired()) return;
+    ask_for_pairs();
+    first_report_ = Deadline::never();
   }
 
   // The oldest stranger makes room for a new one: it has had the most time.
   void accept_next() {
     try {
       if (FileDescriptor accepted = accept_from(listener_.get()))
-        strangers_.push_back(
-            {std::move(accepted), -1, Deadline(kHelloPatience)});
+        strangers_.push_back({std::move(accepted)});
     } catch (const SystemError&) {  // the process is out of descriptors
-      if (!drop_oldest_stranger()) throw;
+      if (strangers_.empty() && !has_formed()) throw;
+      if (strangers_.empty()) shortage_ = Deadline(kShortage);
+      if (!strangers_.empty()) strangers_.pop_front();
     }
-    if (strangers_.size() >
-        kMostStrangers + static_cast<std::size_t>(identity_.rank))
-      drop_oldest_stranger();
+    if (strangers_.size() > kMostStrangers) strangers_.pop_front();
   }
 
-  // Drops the oldest stranger that this rank did not call.
-  bool drop_oldest_stranger() {
-    const auto oldest = std::ranges::find_if(
-        strangers_, [](const Stranger& each) { return each.called < 0; });
-    if (oldest == strangers_.end()) return false;
-    strangers_.erase(oldest);
-    return true;
+  void hear(std::list<Stranger>::iterator stranger) {
+    const bool goes_on = stranger->listening.read(stranger->socket);
+    const bool complete = stranger->listening.is_complete();
+    if (goes_on && !complete) return;
+    Stranger known = std::move(*stranger);
+    strangers_.erase(stranger);
+    if (complete && is_ours(known.listening.hello)) admit(std::move(known));
   }
 
-  // Reads a stranger's message; drops a stranger that disconnected or took too
-  // long, and calls it again if it was called.
-  void hear(std::size_t index) {
-    Stranger& stranger = strangers_[index];
-    const auto room = std::as_writable_bytes(std::span(&stranger.hello, 1))
-                          .subspan(stranger.heard);
-    const Transfer received = receive_some(stranger.socket.get(), room);
-    stranger.heard += received.bytes;
-    const bool complete = stranger.heard == sizeof(Hello);
-    if (!complete && !received.ended && may_still_speak(stranger)) return;
-    Stranger known = std::move(stranger);
-    strangers_.erase(strangers_.begin() + static_cast<std::ptrdiff_t>(index));
-    if (complete && is_ours(known)) {
-      admit(std::move(known));
-    } else if (known.called >= 0) {
-      call_again(known.called, "the connection ended without an answer");
-    }
-  }
-
-  // A called rank may be busy; but if its invitation has changed, the call
-  // reached another process.
-  bool may_still_speak(Stranger& stranger) {
-    if (!stranger.deadline.expired()) return true;
-    if (stranger.called < 0) return false;
-    stranger.deadline = Deadline(kAnswerPatience);
-    const auto now =
-        look_up(stranger.called, std::min(deadline_, Deadline(1s)));
-    return !now || equal_in_constant_time(now->secret, stranger.shown);
-  }
-
-  bool is_ours(const Stranger& stranger) const {
-    const Hello& hello = stranger.hello;
+  bool is_ours(const Hello& hello) const {
     return hello.magic == Hello{}.magic && hello.version == kProtocolVersion &&
-           equal_in_constant_time(hello.yours, mine_.secret) &&
-           (stranger.called < 0 || stranger.called == hello.rank);
+           equal_in_constant_time(hello.yours, mine_.secret);
   }
 
   void admit(Stranger peer) {
-    const int rank = peer.hello.rank;
-    if (rank < 0 || rank >= identity_.size || rank == identity_.rank ||
-        mesh_.sockets[index(rank)])
-      throw InvalidArgument(fmt::format(
-          "group \"{}\" of {} ranks: a process joined as rank {}, which is "
-          "taken or out of range\n  next:    give every process its own RANK, "
-          "0 to {}",
-          identity_.name, identity_.size, rank, identity_.size - 1));
-    const auto r = index(rank);
-    if (peer.called < 0) {
-      send_hello(peer.socket.get(), {.rank = identity_.rank,
-                                     .yours = peer.hello.mine,
-                                     .mine = {},
-                                     .host = mine_.host});
-      peer.hello.host.back() = '\0';
-      mesh_.hosts[r] = peer.hello.host.data();
-    }
-    ::setsockopt(peer.socket.get(), IPPROTO_TCP, TCP_USER_TIMEOUT,
-                 &kUnansweredMilliseconds, sizeof kUnansweredMilliseconds);
-    mesh_.sockets[r] = std::move(peer.socket);
-    --missing_;
+    const int rank = peer.listening.hello.rank;
+    const bool is_free = rank >= 0 && rank < identity_.size &&
+                         rank != identity_.rank && !is_connected_[index(rank)];
+    if (!is_free && !has_formed()) refuse_rank(rank);
+    if (!is_free) return;  // this rank's own call has counted
+    // Two ranks call each other.
+    const auto own = calls_.find(rank);
+    if (own != calls_.end() && own->second.state != Call::State::kPausing &&
+        identity_.rank < rank)
+      return;
+    end_when_silent(peer.socket);
+    send_hello(peer.socket, {.rank = identity_.rank,
+                             .yours = peer.listening.hello.mine,
+                             .mine = {}});
+    connected(rank, std::move(peer.socket));
+  }
+
+  [[noreturn]] void refuse_rank(int rank) const {
+    throw InvalidArgument(fmt::format(
+        "group \"{}\" of {} ranks: a process joined as rank {}, which is taken "
+        "or out of range\n  next:    give every process its own RANK, 0 to {}",
+        identity_.name, identity_.size, rank, identity_.size - 1));
+  }
+
+  void connected(int rank, FileDescriptor socket) {
+    calls_.erase(rank);
+    awaited_.erase(rank);
+    is_connected_[index(rank)] = true;
+    if (has_formed())
+      events_.connected(rank, std::move(socket));
+    else
+      sockets_[index(rank)] = std::move(socket);
   }
 
   std::string name_of_rank(int rank) const {
-    const std::string& host = mesh_.hosts[index(rank)];
-    return identity_.describe(rank) + (host.empty() ? "" : " on " + host);
+    return fmt::format("{} on {}", identity_.describe(rank),
+                       hosts_[index(rank)]);
   }
 
-  // That this rank cannot reach rank `rank`, whose invitation it has.
-  std::string describe_failure(int rank) const {
-    const Callee& callee = callees_[index(rank)];
-    return fmt::format(
-        "{} cannot connect to {} at {}: {}", name_of_rank(identity_.rank),
-        name_of_rank(rank),
-        host_and_port(callee.invitation.address.data(), callee.invitation.port),
-        callee.failure.empty() ? "no answer" : callee.failure);
+  std::string describe_failure(int rank, const std::string& failure) const {
+    const Invitation& invitation = invitations_[index(rank)];
+    return fmt::format("{} cannot connect to {} at {}: {}",
+                       name_of_rank(identity_.rank), name_of_rank(rank),
+                       host_and_port(invitation.address, invitation.port),
+                       failure.empty() ? "no answer" : failure);
   }
 
   // How far the connection between this rank and rank `rank`, which is missing,
-  // has come; nothing if that rank has not begun to form the group.
-  std::optional<MissingPair> describe_pair(int rank, Deadline deadline) {
+  // has come.
+  MissingPair describe_pair(int rank, Deadline deadline) {
     if (rank < identity_.rank) {
-      const Callee& callee = callees_[index(rank)];
-      if (callee.invitation.port == 0) return std::nullopt;
-      if (!callee.is_reached) return MissingPair{describe_failure(rank)};
-      return MissingPair{
-          .text = fmt::format("{} has connected to {}, which does not answer: "
-                              "it is stopped or busy",
+      const Call& call = calls_.at(rank);
+      if (call.state != Call::State::kGreeted)
+        return {describe_failure(rank, call.failure)};
+      return {
+          .text = fmt::format("{} has connected to {}, which does not "
+                              "answer: it is stopped or busy",
                               name_of_rank(identity_.rank), name_of_rank(rank)),
           .is_blocked = false};
     }
     const Bytes told =
-        peek(store_, failure_key(rank, identity_.rank), deadline);
-    if (!told.empty()) return MissingPair{to_text(told)};
-    const auto invitation = parse(peek(store_, key(rank), deadline), rank);
-    if (!invitation) return std::nullopt;
-    mesh_.hosts[index(rank)] = invitation->host.data();
-    return MissingPair{
-        fmt::format("{} has not connected to {} at {}", name_of_rank(rank),
-                    name_of_rank(identity_.rank),
-                    host_and_port(mine_.address.data(), mine_.port))};
+        peek(*store_, failure_key(rank, identity_.rank), deadline);
+    if (!told.empty()) return {to_text(told)};
+    return {fmt::format("{} has not connected to {} at {}", name_of_rank(rank),
+                        name_of_rank(identity_.rank),
+                        host_and_port(mine_.address.data(), mine_.port))};
   }
 
   // Fills in pairs_.
-  void ask_for_pairs(const std::vector<int>& missing) {
+  void ask_for_pairs() {
     try {
       const Deadline deadline(kReportTakes);
-      for (const int rank : missing) {
-        if (pairs_.size() == kMostPairs && !pairs_.contains(rank)) continue;
-        if (auto pair = describe_pair(rank, deadline))
-          pairs_[rank] = std::move(*pair);
-      }
+      for (const int rank : awaited_)
+        if (pairs_.size() < kMostPairs || pairs_.contains(rank))
+          pairs_[rank] = describe_pair(rank, deadline);
     } catch (const Error& unreachable) {
       log(LogLevel::kDebug, unreachable.what());
     }
   }
 
-  std::vector<int> missing_ranks() const {
-    std::vector<int> missing;
-    for (int rank = 0; rank < identity_.size; ++rank)
-      if (rank != identity_.rank && !mesh_.sockets[index(rank)])
-        missing.push_back(rank);
-    return missing;
-  }
-
   std::string describe_missing() {
-    const std::vector<int> missing = missing_ranks();
-    ask_for_pairs(missing);
+    ask_for_pairs();
     std::vector<std::string> names;
     std::vector<MissingPair> pairs;
-    for (const int rank : missing) {
+    for (const int rank : awaited_) {
       names.push_back(identity_.describe(rank));
       const auto pair = pairs_.find(rank);
       if (pair != pairs_.end()) pairs.push_back(pair->second);
@@ -486,8 +545,7 @@ class Meeting {
     for (const MissingPair& pair : pairs) text += "\n  network: " + pair.text;
     text +=
         std::ranges::none_of(pairs, &MissingPair::is_blocked)
-            ? "\n  likely:  not started, dead, or the network between the "
-              "hosts blocks the connection\n  next:    read the logs of the "
+            ? "\n  likely:  dead or stopped\n  next:    read the logs of the "
               "missing ranks; "
             : "\n  likely:  a firewall or a missing route between these "
               "hosts blocks the connection\n  next:    let every host "
@@ -497,28 +555,54 @@ class Meeting {
            "says which one it is";
   }
 
-  const GroupIdentity& identity_;
-  Store& store_;
-  const Deadline deadline_;
-  Deadline first_report_;
+  const GroupIdentity identity_;
   FileDescriptor listener_;
-  Invitation mine_;
-  Deadline next_look_{kStoreLook};
-  std::vector<Stranger> strangers_;  // in the order of their arrival
-  std::vector<Callee> callees_;      // by rank
-  std::deque<int> uncalled_;         // the ranks that are to be called
-  std::vector<Attempt> attempts_;
+  Card mine_;
+  std::vector<Invitation> invitations_;  // by rank
+  std::vector<std::string> hosts_;       // by rank
+  std::uint64_t nonce_ = 0;              // of rank 0
+  // Until the group has formed.
+  Store* store_ = nullptr;
+  Deadline deadline_ = Deadline::never();
+  Deadline first_report_ = Deadline::never();
+  Deadline next_look_ = Deadline::never();
+  std::set<int> awaited_;
   // What is known about the connections to missing ranks, by rank.
   std::map<int, MissingPair> pairs_;
-  Mesh mesh_;
-  int missing_ = identity_.size - 1;
+
+  std::list<Stranger> strangers_;  // in the order of their arrival
+  std::map<int, Call> calls_;      // by rank
+  std::vector<FileDescriptor> sockets_;
+  std::vector<bool> is_connected_;
+  Deadline shortage_{0s};
+
+  Events events_;
+  WakeUp wake_;
+  std::atomic<bool> stopping_{false};
+  Mutex stop_mutex_;
+  Mutex mutex_;
+  std::vector<int> asked_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::thread thread_;
 };
 
-}  // namespace
-
-Mesh connect_mesh(const GroupIdentity& identity, Store& store,
-                  const std::string& address, Deadline deadline) {
-  return Meeting(identity, store, address, deadline).run();
+Mesh::Mesh(const GroupIdentity& identity, Store& store,
+           const std::string& address, const std::vector<int>& first,
+           Deadline deadline)
+    : meeting_(std::make_unique<Meeting>(identity, address)) {
+  meeting_->form(store, first, deadline);
 }
+
+Mesh::~Mesh() { stop(); }
+
+const std::vector<std::string>& Mesh::hosts() const {
+  return meeting_->hosts();
+}
+std::string Mesh::nonce() const { return meeting_->nonce(); }
+std::vector<FileDescriptor> Mesh::take_sockets() {
+  return meeting_->take_sockets();
+}
+void Mesh::serve(Events events) { meeting_->serve(std::move(events)); }
+void Mesh::call(int rank) { meeting_->call(rank); }
+void Mesh::stop() noexcept { meeting_->stop(); }
 
 }  // namespace lockstep

@@ -1,16 +1,24 @@
-// Connects every rank of a group to every other.
+// The TCP connections between the ranks of a group.
 //
-// Every rank listens at its own address and puts that and 32 random bytes into
-// the store. A rank connects to the ranks before it and sends each that rank's
-// bytes, which only readers of the store know; it gets its own bytes in return.
-// A rank rejects a process that does not know them, without delaying other
-// ranks. The same applies to ranks of another job that found the same port.
+// Every rank listens at its own address, and gives that address and 32 random
+// bytes to the others through the store. A rank that calls another one sends it
+// that rank's bytes, which only readers of the store know, and gets its own in
+// return. A rank rejects a process that does not know them, without delaying
+// other ranks. The same applies to ranks of another job that found the same
+// port.
 //
-// Threads: called once by each rank, from any thread.
+// A mesh has formed on a rank that has the connections it was asked for at
+// first. A thread makes the others when they are needed, so that a rank has as
+// many descriptors as it has ranks to talk to. When two ranks call each other
+// at the same time, the lower rank's call counts.
+//
+// Threads: as each method says.
 // Errors:  Timeout naming the ranks that never came; InvalidArgument when two
-//          processes claim one rank; the store's errors.
+//          processes claim one rank; the store's errors; SystemError.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,17 +28,45 @@
 
 namespace lockstep {
 
-struct Mesh {
-  // The connected socket to each rank; empty for this rank.
-  std::vector<FileDescriptor> sockets;
-  // The name of each rank's host.
-  std::vector<std::string> hosts;
-  // Rank 0's random word, which differs for each group of the same name.
-  std::string nonce;
-};
+class Mesh {
+ public:
+  // Connects this rank to the ranks `first`, each of which does the same. Each
+  // rank of the group makes one. `address` is the numeric address at which
+  // others reach this rank.
+  Mesh(const GroupIdentity& identity, Store& store, const std::string& address,
+       const std::vector<int>& first, Deadline deadline);
+  ~Mesh();
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
 
-// `address` is the numeric address at which others reach this rank.
-Mesh connect_mesh(const GroupIdentity& identity, Store& store,
-                  const std::string& address, Deadline deadline);
+  // The name of each rank's host.
+  const std::vector<std::string>& hosts() const;
+  // Rank 0's random word, which differs for each group of the same name.
+  std::string nonce() const;
+
+  // The connections made so far, by rank; empty for all others.
+  std::vector<FileDescriptor> take_sockets();
+
+  // What happens later; the mesh's thread calls them.
+  struct Events {
+    std::function<void(int rank, FileDescriptor socket)> connected;
+    // The rank has ended or left the group, or did not answer for 15 s.
+    std::function<void(int rank, const std::string& why)> unreachable;
+  };
+  // Starts the thread that makes the other connections. Call it once, after
+  // take_sockets().
+  void serve(Events events);
+
+  // Begins to connect to `rank`, after serve(); for a rank that is connected or
+  // being called it does nothing. Any thread.
+  void call(int rank);
+
+  // Ends the thread, and refuses further calls. Any thread but the mesh's own.
+  void stop() noexcept;
+
+ private:
+  class Meeting;
+  const std::unique_ptr<Meeting> meeting_;
+};
 
 }  // namespace lockstep

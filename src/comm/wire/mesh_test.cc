@@ -8,9 +8,14 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <barrier>
 #include <chrono>
+#include <condition_variable>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -33,12 +38,20 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
+// Connects all ranks.
+Mesh form(const GroupIdentity& identity, Store& store, Deadline deadline) {
+  std::vector<int> others;
+  for (int rank = 0; rank < identity.size; ++rank)
+    if (rank != identity.rank) others.push_back(rank);
+  return Mesh(identity, store, "127.0.0.1", others, deadline);
+}
+
 TEST(AMesh, SaysWhichRanksOfTheJobDidNotCome) {
   const auto store = open_store("memory:");
   const GroupIdentity identity{
       .name = "[5,7,9]", .rank = 0, .size = 3, .members = {5, 7, 9}};
   try {
-    connect_mesh(identity, *store, "127.0.0.1", 20ms);
+    const Mesh mesh(identity, *store, "127.0.0.1", {1, 2}, 20ms);
     ADD_FAILURE() << "nothing was thrown";
   } catch (const Timeout& error) {
     EXPECT_THAT(error.what(), HasSubstr("missing: rank 1 (rank 7 of the job), "
@@ -46,8 +59,10 @@ TEST(AMesh, SaysWhichRanksOfTheJobDidNotCome) {
   }
 }
 
-// Where the port is in an invitation.
-constexpr std::size_t kPortOffset = sizeof(std::uint32_t);
+// Where the port is in a value of the store that holds an invitation, and in
+// the part of it in the value that holds all.
+constexpr std::size_t kPortOffset = 1 + sizeof(std::uint32_t);
+constexpr std::size_t kPortInAll = sizeof(std::uint32_t) + kPortOffset;
 
 // A store in which rank 1's invitation leads to a port where no process
 // listens.
@@ -59,8 +74,8 @@ class MisleadingStore : public WatchedStore {
   Bytes get(std::string_view key, Deadline deadline,
             const Cancellation* cancellation) override {
     Bytes value = WatchedStore::get(key, deadline, cancellation);
-    if (key == "group/g/wire/1")
-      std::memcpy(value.data() + kPortOffset, &port_, sizeof port_);
+    if (key == "group/g/wire/all")
+      std::memcpy(&value[kPortInAll + value.size() / 3], &port_, sizeof port_);
     return value;
   }
 
@@ -91,15 +106,12 @@ TEST(AMesh, NamesTheRanksThatCannotReachEachOther) {
   const auto text_of_rank = [&](int rank) {
     const GroupIdentity identity{.name = "g", .rank = rank, .size = 3};
     Store& own = rank == 2 ? static_cast<Store&>(*misleading) : late;
-    return error_text<Timeout>(
-        [&] { connect_mesh(identity, own, "127.0.0.1", deadline); });
+    return error_text<Timeout>([&] { form(identity, own, deadline); });
   };
   std::string of_called;
   std::thread called([&] { of_called = text_of_rank(1); });
-  std::thread met([&] {
-    connect_mesh({.name = "g", .rank = 0, .size = 3}, *store, "127.0.0.1",
-                 kTimeout);
-  });
+  std::thread met(
+      [&] { form({.name = "g", .rank = 0, .size = 3}, *store, kTimeout); });
   const std::string of_caller = text_of_rank(2);
   called.join();
   met.join();
@@ -113,13 +125,118 @@ TEST(AMesh, NamesTheRanksThatCannotReachEachOther) {
   EXPECT_THAT(of_called, HasSubstr(pair));
 }
 
-// A group of two ranks, where rank 0 waits for rank 1 while strangers connect.
-class AMeshThatForms : public testing::Test {
+// A rank of a mesh that has formed without connections.
+class LateRank {
+ public:
+  LateRank(int rank, int size, Store& store)
+      : mesh_({.name = "late", .rank = rank, .size = size}, store, "127.0.0.1",
+              {}, kTimeout) {
+    mesh_.serve({.connected =
+                     [this](int peer, FileDescriptor socket) {
+                       const std::lock_guard lock(mutex_);
+                       EXPECT_TRUE(
+                           sockets_.emplace(peer, std::move(socket)).second);
+                       changed_.notify_all();
+                     },
+                 .unreachable =
+                     [this](int peer, const std::string& why) {
+                       const std::lock_guard lock(mutex_);
+                       unreachable_[peer] = why;
+                       changed_.notify_all();
+                     }});
+  }
+
+  void call(int rank) { mesh_.call(rank); }
+  void stop() { mesh_.stop(); }
+
+  // The connection to `peer`; -1 if there is none in time.
+  int socket_to(int peer) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kTimeout, [&] { return sockets_.contains(peer); });
+    return sockets_.contains(peer) ? sockets_[peer].get() : -1;
+  }
+  std::string why_not(int peer) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, kTimeout,
+                      [&] { return unreachable_.contains(peer); });
+    return unreachable_[peer];
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, FileDescriptor> sockets_;
+  std::map<int, std::string> unreachable_;
+  Mesh mesh_;  // last: its thread calls the above
+};
+
+using LateRanks = std::vector<std::unique_ptr<LateRank>>;
+
+// Ranks 0 to size - 1, in this process.
+LateRanks late_ranks(
+    int size, const std::shared_ptr<Store>& store = open_store("memory:")) {
+  LateRanks ranks(static_cast<std::size_t>(size));
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank)
+    threads.emplace_back([&, rank] {
+      ranks[static_cast<std::size_t>(rank)] =
+          std::make_unique<LateRank>(rank, size, *store);
+    });
+  for (std::thread& thread : threads) thread.join();
+  return ranks;
+}
+
+void expect_connection(LateRank& a, int rank_a, LateRank& b, int rank_b) {
+  const int from = a.socket_to(rank_b);
+  const int to = b.socket_to(rank_a);
+  ASSERT_GE(from, 0);
+  ASSERT_GE(to, 0);
+  const std::array<std::byte, 1> word{std::byte{7}};
+  EXPECT_EQ(send_some(from, word).bytes, 1u);
+  EXPECT_EQ(wait_for(to, POLLIN, kTimeout), WaitResult::kReady);
+  std::array<std::byte, 1> heard{};
+  EXPECT_EQ(receive_some(to, heard).bytes, 1u);
+  EXPECT_EQ(heard, word);
+}
+
+TEST(AMeshWithoutConnections, ConnectsTwoRanksWhenOneCalls) {
+  const auto ranks = late_ranks(3);
+  ranks[0]->call(2);
+  expect_connection(*ranks[0], 0, *ranks[2], 2);
+  ranks[1]->call(0);
+  expect_connection(*ranks[1], 1, *ranks[0], 0);
+}
+
+// Whichever call comes first, both ranks end with the same connection.
+TEST(AMeshWithoutConnections, ConnectsRanksOnceThatCallEachOther) {
+  for (int round = 0; round < 50; ++round) {
+    const auto ranks = late_ranks(2);
+    std::barrier both(2);
+    std::thread other([&] {
+      both.arrive_and_wait();
+      ranks[1]->call(0);
+    });
+    both.arrive_and_wait();
+    ranks[0]->call(1);
+    other.join();
+    expect_connection(*ranks[0], 0, *ranks[1], 1);
+    expect_connection(*ranks[1], 1, *ranks[0], 0);
+  }
+}
+
+TEST(AMeshWithoutConnections, SaysThatARankHasLeft) {
+  const auto ranks = late_ranks(2);
+  ranks[1]->stop();
+  ranks[0]->call(1);
+  EXPECT_THAT(ranks[0]->why_not(1), HasSubstr("Connection refused"));
+}
+
+// Strangers connect to rank 0; afterwards rank 1 still can.
+class AMeshAmongStrangers : public testing::Test {
  protected:
   void TearDown() override {
-    EXPECT_EQ(run(1), "formed");
-    leader_.join();
-    EXPECT_EQ(leaders_, "formed");
+    ranks_[1]->call(0);
+    expect_connection(*ranks_[1], 1, *ranks_[0], 0);
   }
 
   // Connects, which takes one descriptor here.
@@ -150,36 +267,25 @@ class AMeshThatForms : public testing::Test {
   }
 
  private:
-  std::string run(int rank) const {
-    const GroupIdentity identity{.name = "g", .rank = rank, .size = 2};
-    try {
-      connect_mesh(identity, *store_, "127.0.0.1", kTimeout);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "formed";
-  }
-
   int listening_port() const {
-    const Bytes invitation = store_->get("group/g/wire/0", kTimeout);
+    const Bytes invitation = store_->get("group/late/wire/0", kTimeout);
     std::int32_t port = 0;
     std::memcpy(&port, invitation.data() + kPortOffset, sizeof port);
     return port;
   }
 
   const std::shared_ptr<Store> store_ = open_store("memory:");
-  std::string leaders_;
-  std::thread leader_{[this] { leaders_ = run(0); }};
+  const LateRanks ranks_ = late_ranks(2, store_);
   const int port_ = listening_port();
 };
 
-TEST_F(AMeshThatForms, DropsTheOldestStrangerWhenThereAreTooMany) {
+TEST_F(AMeshAmongStrangers, DropsTheOldestStrangerWhenThereAreTooMany) {
   std::vector<FileDescriptor> strangers;
   for (int i = 0; i < 257; ++i) strangers.push_back(come());
   expect_end(strangers.front());
 }
 
-TEST_F(AMeshThatForms, DropsTheOldestStrangerWhenDescriptorsRunOut) {
+TEST_F(AMeshAmongStrangers, DropsTheOldestStrangerWhenDescriptorsRunOut) {
   const FileDescriptor oldest = come();
   be_turned_away();
   const ScarceDescriptors limit(1);

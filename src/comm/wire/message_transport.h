@@ -1,18 +1,29 @@
-// A plug-in's transport as a C++ class, with ownership and exceptions.
+// A plug-in's transport as a C++ class, with ownership and exceptions, which
+// connects two ranks when the first of them has a message for the other.
+//
+// A message to or from a rank that is not connected yet begins to connect it,
+// and waits in a queue. Once the two are connected, that costs one atomic load
+// per message.
 //
 // Threads: every method may be called from any thread; a Request belongs to one
 //          thread at a time and must be destroyed before its transport.
 // Errors:  TransportError.
 #pragma once
 
+#include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <list>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "src/base/mutex.h"
+#include "src/comm/wire/mesh.h"
 #include "src/comm/wire/transport.h"
 
 namespace lockstep {
@@ -34,22 +45,19 @@ class TransportError : public Error {
 };
 
 class MessageTransport {
+  struct Queued;
+
  public:
   class Request {
    public:
     Request() = default;
-    Request(MessageTransport& transport, LockstepTransportRequest* request,
-            int peer)
-        : transport_(&transport), request_(request), peer_(peer) {}
     ~Request() { reset(); }
-    Request(Request&& other) noexcept
-        : transport_(other.transport_),
-          request_(std::exchange(other.request_, nullptr)),
-          peer_(other.peer_),
-          done_(other.done_) {}
+    Request(Request&& other) noexcept { *this = std::move(other); }
     Request& operator=(Request&& other) noexcept;
 
-    explicit operator bool() const { return request_ != nullptr; }
+    explicit operator bool() const {
+      return request_ != nullptr || queued_ != nullptr;
+    }
     // The receiver or sender.
     int peer() const { return peer_; }
 
@@ -57,18 +65,27 @@ class MessageTransport {
     bool wait(std::chrono::microseconds timeout);
     bool done() { return wait(std::chrono::microseconds(0)); }
     // Releases it; a request that is not done is kept until the transport
-    // closes.
+    // closes, unless its rank is not connected yet.
     void reset();
 
    private:
+    friend class MessageTransport;
+    Request(MessageTransport& transport, int peer)
+        : transport_(&transport), peer_(peer) {}
+
     MessageTransport* transport_ = nullptr;
+    // At most one of the two is set.
     LockstepTransportRequest* request_ = nullptr;
+    std::shared_ptr<Queued> queued_;
     int peer_ = -1;
     bool done_ = false;
   };
 
+  // `mesh` makes the connections that `config` does not contain; null if the
+  // transport makes its own.
   MessageTransport(const LockstepTransportTable& table,
-                   const LockstepTransportConfig& config);
+                   const LockstepTransportConfig& config,
+                   std::unique_ptr<Mesh> mesh = nullptr);
   ~MessageTransport();
   MessageTransport(const MessageTransport&) = delete;
   MessageTransport& operator=(const MessageTransport&) = delete;
@@ -76,6 +93,30 @@ class MessageTransport {
   // The memory must live until the request is done or destroyed.
   Request send(const LockstepTransportMessage& message);
   Request receive(const LockstepTransportMessage& message);
+
+  // Begins to connect `peer`, if nothing has done so yet.
+  void connect(int peer);
+  bool is_connected(int peer) const {
+    return lane(peer).state.load() == State::kConnected;
+  }
+
+  // While it lives, calls `action` for each other rank once that is connected
+  // or cannot be, in which case a message to it throws: at once for the ranks
+  // of which that is known, later on a thread of the transport, and sometimes
+  // twice. The action must not make or destroy a ConnectionWatch.
+  class ConnectionWatch {
+   public:
+    ConnectionWatch(MessageTransport& transport,
+                    std::function<void(int peer)> action);
+    ~ConnectionWatch();
+    ConnectionWatch(const ConnectionWatch&) = delete;
+    ConnectionWatch& operator=(const ConnectionWatch&) = delete;
+
+   private:
+    friend class MessageTransport;
+    MessageTransport& transport_;
+    const std::function<void(int)> action_;
+  };
 
   // This rank leaves in good order: messages sent before still arrive, receives
   // under way are dropped at once, and peers see that this rank is gone.
@@ -87,8 +128,30 @@ class MessageTransport {
   void close() noexcept;
 
  private:
-  Request post(decltype(LockstepTransportTable::post_send) posts,
-               const LockstepTransportMessage& message);
+  using PostFunction = decltype(LockstepTransportTable::post_send);
+
+  enum class State { kApart, kCalled, kConnected, kUnreachable };
+  struct Lane {
+    std::atomic<State> state{State::kApart};  // changes under mutex_
+    std::list<std::shared_ptr<Queued>> queue;
+    std::string why;  // it is unreachable
+  };
+  Lane& lane(int peer) { return lanes_[static_cast<std::size_t>(peer)]; }
+  const Lane& lane(int peer) const {
+    return lanes_[static_cast<std::size_t>(peer)];
+  }
+
+  Request post(PostFunction posts, const LockstepTransportMessage& message);
+  LockstepTransportRequest* post_now(PostFunction posts,
+                                     const LockstepTransportMessage& message);
+  void call(int peer, Lane& lane) LOCKSTEP_REQUIRES(mutex_);
+  void attach(int peer, const FileDescriptor& socket);
+  void post_queue(Lane& lane) LOCKSTEP_REQUIRES(mutex_);
+  void be_unreachable(int peer, const std::string& why);
+  void tell_watches(int peer);
+  bool leaves_queue(Request& request, Deadline deadline);
+  void drop(const std::shared_ptr<Queued>& queued);
+  void end_queues() noexcept;
   void keep(LockstepTransportRequest* request);
   void release_kept() noexcept;
   [[noreturn]] static void fail(LockstepTransportStatus status,
@@ -97,8 +160,13 @@ class MessageTransport {
   const LockstepTransportTable& table_;
   LockstepTransport* transport_ = nullptr;
   Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<Lane> lanes_;  // queues and reasons are guarded by mutex_
   bool left_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::vector<LockstepTransportRequest*> kept_ LOCKSTEP_GUARDED_BY(mutex_);
+  Mutex watches_mutex_;  // if both are held, it was taken first
+  std::vector<ConnectionWatch*> watches_ LOCKSTEP_GUARDED_BY(watches_mutex_);
+  const std::unique_ptr<Mesh> mesh_;
 };
 
 }  // namespace lockstep

@@ -41,9 +41,9 @@ struct LockstepTransportOutcome {
 struct LockstepTransportConfig {
   std::int32_t rank;
   std::int32_t size;
-  // The connected TCP socket to each of `size` ranks (-1 for this rank), of
-  // which create() keeps a copy; null if the transport makes its own
-  // connections.
+  // The connected TCP socket to each of `size` ranks, of which create() keeps a
+  // copy; -1 for this rank, and for ranks that attach() connects later. Null if
+  // the transport makes its own connections.
   const std::int32_t* sockets;
   // The world_rank() of each of `size` ranks; null if the transport has no
   // world_rank().
@@ -76,6 +76,13 @@ struct LockstepTransportTable {
   // All ranks of the group call it.
   LockstepTransportStatus (*create)(const LockstepTransportConfig* config,
                                     LockstepTransport** transport,
+                                    LockstepTransportOutcome* outcome);
+
+  // Connects `peer` by a TCP socket, of which it keeps a copy. No message to or
+  // from `peer` may be posted before. Null if the transport makes its own
+  // connections.
+  LockstepTransportStatus (*attach)(LockstepTransport* transport,
+                                    std::int32_t peer, std::int32_t socket,
                                     LockstepTransportOutcome* outcome);
 
   // The memory must live until the request is released. Receives of envelopes
@@ -123,7 +130,7 @@ struct LockstepTransportTable {
                                        LockstepTransportOutcome* outcome);
 };
 
-constexpr std::uint32_t kTransportVersion = 3;
+constexpr std::uint32_t kTransportVersion = 4;
 
 // The function that a plug-in exports under this name.
 typedef const LockstepTransportTable* (*LockstepTransportEntry)();

@@ -27,8 +27,9 @@ struct BrokenConnection : std::runtime_error {
   int peer;
 };
 
-// The requirements on the class. A Request owns a posted message: once it is
-// destroyed, no thread touches the message's memory any more. wait() returns
+// The requirements on the class, besides attach(peer, socket) if the caller
+// makes the connections. A Request owns a posted message: once it is destroyed,
+// no thread touches the message's memory any more. wait() returns
 // kTransportDone, NotYet or Closed.
 template <class T>
 concept TransportClass =
@@ -76,6 +77,7 @@ class TransportEntry {
     return {.version = kTransportVersion,
             .world_rank = nullptr,
             .create = create,
+            .attach = attach_of(),
             .post_send = post<&T::send>,
             .post_receive = post<&T::receive>,
             .wait = wait,
@@ -104,6 +106,20 @@ class TransportEntry {
       *transport = reinterpret_cast<LockstepTransport*>(new T(*config));
       return kTransportDone;
     });
+  }
+
+  static constexpr auto attach_of()
+      -> decltype(LockstepTransportTable::attach) {
+    if constexpr (requires(T transport) { transport.attach(0, 0); })
+      return [](LockstepTransport* transport, std::int32_t peer,
+                std::int32_t socket, Outcome* outcome) {
+        return guarded(outcome, [&] {
+          of(transport).attach(peer, socket);
+          return kTransportDone;
+        });
+      };
+    else
+      return nullptr;
   }
 
   template <auto kMethod>

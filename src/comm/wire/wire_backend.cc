@@ -59,6 +59,13 @@ std::string text_of(const std::exception_ptr& error) noexcept {
   }
 }
 
+std::vector<int> others_of(const GroupIdentity& identity) {
+  std::vector<int> others;
+  for (int rank = 0; rank < identity.size; ++rank)
+    if (rank != identity.rank) others.push_back(rank);
+  return others;
+}
+
 class WireBackend : public Backend,
                     public PendingWork,
                     public std::enable_shared_from_this<WireBackend> {
@@ -426,7 +433,9 @@ std::shared_ptr<Backend> make_wire_backend(const std::string& plugin,
                                            std::unique_ptr<CollectiveWay> way) {
   std::unique_ptr<WireCore> core;
   if (identity.size > 1)
-    core = meet_on_the_wire(plugin, identity, std::move(store), settings);
+    core = meet_on_the_wire(plugin, identity,
+                            way ? way->first_peers() : others_of(identity),
+                            std::move(store), settings);
   else
     load_transport(plugin, settings);  // throws at once if it is missing
   return make_shared_in_own_process<WireBackend>(

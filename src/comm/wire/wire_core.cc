@@ -53,8 +53,7 @@ WireCore::WireCore(Parts parts)
       last_seen_(index(parts_.identity.size)),
       chain_({parts_.fault, rank(), size()}) {
   if (parts_.death_keys.empty())
-    abort_notice_ =
-        std::make_shared<AbortNotice>(*parts_.transport, rank(), size());
+    abort_notice_ = std::make_shared<AbortNotice>(*parts_.transport);
 }
 
 WireCore::WireCore(const WireCore& same, const GroupIdentity& identity,

@@ -19,19 +19,23 @@ namespace {
 
 // The parts of a group, for each way to connect its ranks.
 struct Connections {
-  Mesh mesh;
-  std::vector<std::int32_t> sockets;
-  std::vector<std::int32_t> world_ranks;
-  std::vector<std::string> death_keys;
+  std::unique_ptr<Mesh> mesh{};
+  std::vector<FileDescriptor> sockets{};
+  std::vector<std::string> hosts{};
+  std::string nonce{};
+  std::vector<std::int32_t> world_ranks{};
+  std::vector<std::string> death_keys{};
 };
 
-Connections meet_by_socket(const GroupIdentity& identity, Store& store,
+Connections meet_by_socket(const GroupIdentity& identity,
+                           const std::vector<int>& first, Store& store,
                            const Settings& settings, Deadline deadline) {
-  Connections meeting;
-  meeting.mesh =
-      connect_mesh(identity, store, choose_host_address(settings), deadline);
-  for (const FileDescriptor& socket : meeting.mesh.sockets)
-    meeting.sockets.push_back(socket.get());
+  auto mesh = std::make_unique<Mesh>(
+      identity, store, choose_host_address(settings), first, deadline);
+  Connections meeting{.sockets = mesh->take_sockets(),
+                      .hosts = mesh->hosts(),
+                      .nonce = mesh->nonce()};
+  meeting.mesh = std::move(mesh);
   return meeting;
 }
 
@@ -63,7 +67,7 @@ Connections meet_by_world_rank(const LockstepTransportTable& table,
     meeting.world_ranks.push_back(0);
     std::from_chars(card.data(), card.data() + card.size(),
                     meeting.world_ranks.back());
-    meeting.mesh.hosts.push_back(card.substr(card.find(' ') + 1));
+    meeting.hosts.push_back(card.substr(card.find(' ') + 1));
   }
   refuse_threads(meeting.world_ranks, identity.name);
   // MPI does not report that a process has ended, but its last will in the
@@ -71,7 +75,7 @@ Connections meet_by_world_rank(const LockstepTransportTable& table,
   // before.
   for (int rank = 0; rank < identity.size; ++rank)
     meeting.death_keys.push_back(ended_key(identity.rank_in_job(rank)));
-  meeting.mesh.nonce = fmt::format("{}", meeting.world_ranks.front());
+  meeting.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;
 }
 
@@ -91,33 +95,38 @@ Connections meet_by_world_rank(const LockstepTransportTable& table,
 
 std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                                            const GroupIdentity& identity,
+                                           const std::vector<int>& first,
                                            std::shared_ptr<Store> store,
                                            const Settings& settings) {
   const LockstepTransportTable& table = load_transport(plugin, settings);
   const Deadline deadline(settings.rendezvous_timeout);
   Connections meeting =
       table.world_rank == nullptr
-          ? meet_by_socket(identity, *store, settings, deadline)
+          ? meet_by_socket(identity, first, *store, settings, deadline)
           : meet_by_world_rank(table, identity, *store, deadline);
+  std::vector<std::int32_t> sockets;
+  for (const FileDescriptor& socket : meeting.sockets)
+    sockets.push_back(socket.get());
   const LockstepTransportConfig config{
       .rank = identity.rank,
       .size = identity.size,
-      .sockets = meeting.sockets.empty() ? nullptr : meeting.sockets.data(),
+      .sockets = sockets.empty() ? nullptr : sockets.data(),
       .world_ranks =
           meeting.world_ranks.empty() ? nullptr : meeting.world_ranks.data(),
       .group = identity.name.c_str()};
   WireCore::Parts parts{.identity = identity,
                         .check = settings.check,
-                        .hosts = std::move(meeting.mesh.hosts),
+                        .hosts = std::move(meeting.hosts),
                         .death_keys = std::move(meeting.death_keys)};
   try {
-    parts.transport = std::make_shared<MessageTransport>(table, config);
+    parts.transport = std::make_shared<MessageTransport>(
+        table, config, std::move(meeting.mesh));
   } catch (const TransportError& error) {
     fail_to_form(identity.name, plugin, error.what());
   }
   parts.fault = std::make_shared<GroupFault>(
       std::move(store),
-      fmt::format("group/{}/{}/fault", identity.name, meeting.mesh.nonce));
+      fmt::format("group/{}/{}/fault", identity.name, meeting.nonce));
   return std::make_unique<WireCore>(std::move(parts));
 }
 

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/store/store.h"
 #include "src/base/settings.h"
@@ -13,9 +14,12 @@
 
 namespace lockstep {
 
-// Makes the core of `identity`'s group, over the plug-in called `plugin`.
+// Makes the core of `identity`'s group, over the plug-in called `plugin`. The
+// ranks `first`, each of which names this rank too, are connected then, and the
+// others when the first message between them is posted.
 std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                                            const GroupIdentity& identity,
+                                           const std::vector<int>& first,
                                            std::shared_ptr<Store> store,
                                            const Settings& settings);
 

@@ -33,14 +33,22 @@ int payload_tag(const Signature& signature) {
 
 }  // namespace
 
-WireMessageMatcher::WireMessageMatcher(WireCore& core) : core_(core) {
+WireMessageMatcher::WireMessageMatcher(WireCore& core)
+    : core_(core), inboxes_(static_cast<std::size_t>(core.size())) {
+  watch_.emplace(core.transport(), [this](int from) { open_inbox(from); });
+}
+
+void WireMessageMatcher::open_inbox(int from) {
   const MutexLock lock(mutex_);
-  inboxes_ = std::vector<Inbox>(static_cast<std::size_t>(core.size()));
-  for (int from = 0; from < core.size(); ++from) {
-    if (from == core.rank()) continue;
-    for (Slot& slot : inboxes_[static_cast<std::size_t>(from)].slots)
-      post_slot(from, slot);
-  }
+  Inbox& inbox = this->inbox(from);
+  if (inbox.slots || stopping_) return;
+  inbox.slots =
+      std::make_unique<std::array<WireCore::Request, kEnvelopeSlots>>();
+  inbox.memory = std::make_unique_for_overwrite<std::byte[]>(kEnvelopeSlots *
+                                                             kEnvelopeBytes);
+  for (std::size_t slot = 0; slot < kEnvelopeSlots; ++slot)
+    post_slot(from, slot);
+  changed_.notify_all();
 }
 
 WireMessageMatcher::~WireMessageMatcher() {
@@ -52,17 +60,19 @@ WireMessageMatcher::~WireMessageMatcher() {
     postman_wakes_.notify_all();
   }
   if (postman.joinable()) postman.join();
+  watch_.reset();
   // A envelope that comes now must not be written to the freed slots.
   core_.transport().leave();
 }
 
 // A rank that has left sends nothing more, which alone is not an error.
-void WireMessageMatcher::post_slot(int from, Slot& slot) {
+void WireMessageMatcher::post_slot(int from, std::size_t slot) {
+  Inbox& inbox = this->inbox(from);
   try {
-    slot.request = core_.receive(
-        {from, kChannelEnvelope, 0, slot.memory.data(), kEnvelopeBytes});
+    inbox.slots->at(slot) = core_.receive(
+        {from, kChannelEnvelope, 0, inbox.place(slot), kEnvelopeBytes});
   } catch (const TransportError&) {
-    inboxes_[static_cast<std::size_t>(from)].ending = true;
+    inbox.ending = true;
   }
 }
 
@@ -134,6 +144,13 @@ void WireMessageMatcher::send(WireMessage& message) {
                     message.buffer.data, bytes});
 }
 
+// A rank learns from its connection to a sender that the sender has died.
+void WireMessageMatcher::connect_senders(int peer) {
+  if (peer != kAnySource) return core_.transport().connect(peer);
+  for (int from = 0; from < core_.size(); ++from)
+    if (from != core_.rank()) core_.transport().connect(from);
+}
+
 void WireMessageMatcher::receive(const Pointer& message) {
   const auto fits = [&](const Kept& kept) {
     return message->matches(kept.from, kept.envelope.tag);
@@ -141,6 +158,7 @@ void WireMessageMatcher::receive(const Pointer& message) {
   const auto found = std::ranges::find_if(kept_, fits);
   if (found == kept_.end()) {
     wanted_.push_back(message);
+    connect_senders(message->operation.peer);
     return;
   }
   deliver(*message, found->from, found->envelope, found->elements.data());
@@ -190,18 +208,19 @@ void WireMessageMatcher::sort(int from, const Envelope& envelope,
 
 // A rank that has left may have sent envelopes into the other slots before.
 void WireMessageMatcher::take_envelopes(int from) {
-  Inbox& inbox = inboxes_[static_cast<std::size_t>(from)];
-  if (inbox.lost) return;
+  Inbox& inbox = this->inbox(from);
+  if (!inbox.slots || inbox.lost) return;
   try {
-    while (inbox.front().request.done()) {
-      Slot& slot = inbox.front();
-      if (!slot.request)
+    while (inbox.front().done()) {
+      if (!inbox.front())
         throw TransportError(kTransportBroken, from, "it left");
+      const std::size_t slot = inbox.oldest;
+      const std::byte* const arrived = inbox.place(slot);
       Envelope envelope;
-      std::memcpy(&envelope, slot.memory.data(), sizeof envelope);
-      sort(from, envelope, slot.memory.data() + sizeof envelope);
-      slot.request.reset();
-      inbox.oldest = (inbox.oldest + 1) % kEnvelopeSlots;
+      std::memcpy(&envelope, arrived, sizeof envelope);
+      sort(from, envelope, arrived + sizeof envelope);
+      inbox.front().reset();
+      inbox.oldest = (slot + 1) % kEnvelopeSlots;
       if (!inbox.ending) post_slot(from, slot);
     }
   } catch (const TransportError&) {
@@ -228,7 +247,7 @@ void WireMessageMatcher::advance() {
   for (int from = 0; from < core_.size(); ++from) {
     if (from == core_.rank()) continue;
     take_envelopes(from);
-    const auto& inbox = inboxes_[static_cast<std::size_t>(from)];
+    const Inbox& inbox = this->inbox(from);
     if (inbox.lost)
       lost = inbox.lost;
     else
@@ -239,8 +258,7 @@ void WireMessageMatcher::advance() {
   for (const Pointer& message : wanted_) {
     const int peer = message->operation.peer;
     if (peer == kAnySource && connected == 0) message->error = lost;
-    if (peer != kAnySource)
-      message->error = inboxes_[static_cast<std::size_t>(peer)].lost;
+    if (peer != kAnySource) message->error = inbox(peer).lost;
   }
   for (const Pointer& message : moving_) advance(*message);
   const auto is_settled = [](const Pointer& m) { return settled(*m); };
@@ -257,11 +275,11 @@ WireCore::Request* WireMessageMatcher::request_to_wait_for(
   int from = message.operation.peer;
   for (int tries = 0; from == kAnySource && tries < core_.size(); ++tries) {
     next_inbox_ = (next_inbox_ + 1) % core_.size();
-    const auto& inbox = inboxes_[static_cast<std::size_t>(next_inbox_)];
-    if (next_inbox_ != core_.rank() && !inbox.lost) from = next_inbox_;
+    const Inbox& inbox = this->inbox(next_inbox_);
+    if (inbox.slots && !inbox.lost) from = next_inbox_;
   }
-  LOCKSTEP_CHECK(from >= 0, "a receive that nothing can come for");
-  return &inboxes_[static_cast<std::size_t>(from)].front().request;
+  if (from < 0 || !inbox(from).slots) return nullptr;
+  return &inbox(from).front();
 }
 
 bool WireMessageMatcher::done(const Pointer& message) {
@@ -315,8 +333,12 @@ void WireMessageMatcher::doze(MutexLock& lock, WireMessage& message,
     changed_.wait_for(lock, kLoneNap);
     return;
   }
+  WireCore::Request* const request = request_to_wait_for(message);
+  if (request == nullptr) {
+    changed_.wait_for(lock, timeout);
+    return;
+  }
   pumped_ = true;
-  WireCore::Request* request = request_to_wait_for(message);
   lock.unlock();
   try {
     request->wait(timeout);

@@ -21,6 +21,7 @@
 #include <exception>
 #include <list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -71,16 +72,18 @@ class WireMessageMatcher {
   static constexpr std::size_t kShortBytes = std::size_t{4} << 10;
   static constexpr std::size_t kEnvelopeBytes = sizeof(Envelope) + kShortBytes;
 
-  struct Slot {
-    std::array<std::byte, kEnvelopeBytes> memory{};
-    WireCore::Request request;
-  };
   struct Inbox {
-    std::array<Slot, kEnvelopeSlots> slots;
+    // Null until that rank is connected. The memory, a place for each slot, is
+    // not initialised: an unused place takes none.
+    std::unique_ptr<std::array<WireCore::Request, kEnvelopeSlots>> slots{};
+    std::unique_ptr<std::byte[]> memory{};
     std::size_t oldest = 0;
-    bool ending = false;      // nothing comes except what is in the slots
-    std::exception_ptr lost;  // why nothing more will come
-    Slot& front() { return slots[oldest]; }
+    bool ending = false;        // nothing comes except what is in the slots
+    std::exception_ptr lost{};  // why nothing more will come
+    WireCore::Request& front() { return (*slots)[oldest]; }
+    std::byte* place(std::size_t slot) const {
+      return memory.get() + slot * kEnvelopeBytes;
+    }
   };
   // A envelope without a matching receive.
   struct Kept {
@@ -89,9 +92,14 @@ class WireMessageMatcher {
     std::vector<std::byte> elements;  // of a short message
   };
 
-  void post_slot(int from, Slot& slot) LOCKSTEP_REQUIRES(mutex_);
+  Inbox& inbox(int from) LOCKSTEP_REQUIRES(mutex_) {
+    return inboxes_[static_cast<std::size_t>(from)];
+  }
+  void open_inbox(int from);
+  void post_slot(int from, std::size_t slot) LOCKSTEP_REQUIRES(mutex_);
   void send(WireMessage& message);
   void receive(const Pointer& message) LOCKSTEP_REQUIRES(mutex_);
+  void connect_senders(int peer);
   void take_envelopes(int from) LOCKSTEP_REQUIRES(mutex_);
   void sort(int from, const Envelope& envelope, const std::byte* elements)
       LOCKSTEP_REQUIRES(mutex_);
@@ -103,6 +111,7 @@ class WireMessageMatcher {
   void call_postman() LOCKSTEP_REQUIRES(mutex_);
   void advance() LOCKSTEP_REQUIRES(mutex_);
   void advance(WireMessage& message) LOCKSTEP_REQUIRES(mutex_);
+  // Null if its rank is not connected yet.
   WireCore::Request* request_to_wait_for(WireMessage& message)
       LOCKSTEP_REQUIRES(mutex_);
   void doze(MutexLock& lock, WireMessage& message,
@@ -126,6 +135,7 @@ class WireMessageMatcher {
   bool parked_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread postman_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<MessageTransport::ConnectionWatch> watch_;
 };
 
 }  // namespace lockstep

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <cerrno>
 #include <ctime>
 #include <mutex>
+#include <system_error>
 
 #include "src/base/signals_blocked.h"
 #include "src/comm/operation/peer_checks.h"
@@ -58,12 +60,26 @@ class NoSigpipe {
   sigset_t before_;
 };
 
+// Gloo does not say that descriptors have run out.
+void require_descriptors() {
+  std::array<int, 4> spare{};
+  for (int& each : spare) each = ::eventfd(0, EFD_CLOEXEC);
+  const int reason = errno;
+  const bool enough = spare.back() >= 0;
+  for (const int each : spare)
+    if (each >= 0) ::close(each);
+  if (!enough)
+    throw std::system_error(reason, std::generic_category(),
+                            "could not start Gloo");
+}
+
 // The process's device, which owns Gloo's thread. That thread takes no signals.
 std::shared_ptr<gloo::transport::Device> shared_device() {
   static std::mutex mutex;
   static std::weak_ptr<gloo::transport::Device> shared;
   const std::lock_guard lock(mutex);
   if (auto device = shared.lock()) return device;
+  require_descriptors();
   const SignalsBlocked blocked;
   // Pairs listen there until they get their connections; other hosts cannot
   // reach it.
@@ -98,29 +114,38 @@ void deliver_what_was_sent(const std::vector<int>& sockets) {
 GlooTransport::GlooTransport(const LockstepTransportConfig& config)
     : rank_(config.rank),
       size_(config.size),
-      device_(shared_device()),
-      context_(device_->createContext(config.rank, config.size)),
       canaries_(static_cast<std::size_t>(config.size)) {
-  const NoSigpipe guard;
+  for (int peer = 0; peer < size_; ++peer)
+    if (config.sockets[peer] >= 0) attach(peer, config.sockets[peer]);
+}
+
+void GlooTransport::open() {
+  device_ = shared_device();
+  context_ = device_->createContext(rank_, size_);
   context_->setTimeout(std::chrono::hours(24));
   auto probe = context_->createUnboundBuffer(&nothing_, 1);
   GlooBuffer::check_layout(
       static_cast<gloo::transport::tcp::UnboundBuffer&>(*probe));
+}
+
+void GlooTransport::attach(int peer, int socket) {
+  const NoSigpipe guard;
+  if (!device_) open();
   auto& device = static_cast<gloo::transport::tcp::Device&>(*device_);
   auto& context = static_cast<gloo::transport::tcp::Context&>(*context_);
-  GlooPair::check_layout(context, rank_ == 0 ? 1 : 0);
-  for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_)
-      GlooPair::connect(context, device, peer, config.sockets[peer]);
-  for (int peer = 0; peer < size_; ++peer) {
-    if (peer == rank_) continue;
-    try {
-      auto canary = context_->createUnboundBuffer(&nothing_, 1);
-      canary->recv(peer, kCanarySlot, 0, 1);
-      canaries_[static_cast<std::size_t>(peer)] = std::move(canary);
-    } catch (const std::exception&) {
-      continue;  // it has left already, which alone is not an error
-    }
+  try {
+    GlooPair::check_layout(context, peer);
+    GlooPair::connect(context, device, peer, socket);
+  } catch (...) {
+    context.getPair(peer).reset();
+    throw;
+  }
+  try {
+    auto canary = context_->createUnboundBuffer(&nothing_, 1);
+    canary->recv(peer, kCanarySlot, 0, 1);
+    canaries_[static_cast<std::size_t>(peer)] = std::move(canary);
+  } catch (const std::exception&) {
+    return;  // it has left already, which alone is not an error
   }
 }
 
@@ -130,8 +155,9 @@ GlooTransport::~GlooTransport() {
   context_.reset();
 }
 
-GlooPair& GlooTransport::pair(int peer) const {
-  return static_cast<GlooPair&>(*context_->getPair(peer));
+GlooPair* GlooTransport::pair(int peer) const {
+  if (!context_) return nullptr;
+  return static_cast<GlooPair*>(context_->getPair(peer).get());
 }
 
 std::unique_ptr<GlooRequest> GlooTransport::post(
@@ -194,7 +220,7 @@ void GlooTransport::leave() {
   if (closed_.exchange(true)) return;
   std::vector<int> sockets;
   for (int peer = 0; peer < size_; ++peer) {
-    const int copy = peer == rank_ ? -1 : pair(peer).copy_socket();
+    const int copy = pair(peer) == nullptr ? -1 : pair(peer)->copy_socket();
     if (copy >= 0) sockets.push_back(copy);
   }
   deliver_what_was_sent(sockets);
@@ -204,7 +230,7 @@ void GlooTransport::leave() {
 void GlooTransport::close() {
   if (closed_.exchange(true)) return;
   for (int peer = 0; peer < size_; ++peer)
-    if (peer != rank_) context_->getPair(peer)->close();
+    if (pair(peer) != nullptr) pair(peer)->close();
 }
 
 }  // namespace lockstep

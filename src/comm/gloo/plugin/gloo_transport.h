@@ -35,6 +35,9 @@ class GlooTransport {
   explicit GlooTransport(const LockstepTransportConfig& config);
   ~GlooTransport();
 
+  // Of one thread at a time, and before the first message to or from `peer`.
+  void attach(int peer, int socket);
+
   std::unique_ptr<GlooRequest> send(const LockstepTransportMessage& message);
   std::unique_ptr<GlooRequest> receive(const LockstepTransportMessage& message);
   // kTransportDone, NotYet or Closed.
@@ -44,13 +47,16 @@ class GlooTransport {
   void close();
 
  private:
-  GlooPair& pair(int peer) const;
+  void open();
+  // Null for this rank, and before attach().
+  GlooPair* pair(int peer) const;
   std::unique_ptr<GlooRequest> post(const LockstepTransportMessage& message,
                                     GlooDirection direction);
   bool connected(int peer) const;
 
   const int rank_;
   const int size_;
+  // Null before the first attach(): Gloo's thread wakes 100 times a second.
   std::shared_ptr<gloo::transport::Device> device_;
   std::shared_ptr<gloo::transport::Context> context_;
   // One receive per peer that never gets a message: when a connection breaks,
