@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -178,6 +180,24 @@ class MonitoredBarrier {
   const std::shared_ptr<Store> store_;
 };
 
+// "[0,2,5]". The store's keys contain the name, and have a limit: of many ranks
+// it has the first ones, their number, and a hash of all (FNV-1a).
+std::string name_of(const std::vector<int>& members) {
+  constexpr std::size_t kMostShown = 32;
+  if (members.size() <= kMostShown)
+    return fmt::format("[{}]", fmt::join(members, ","));
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const int member : members)
+    for (int shift = 0; shift < 32; shift += 8) {
+      hash ^= static_cast<std::uint64_t>(member) >> shift & 0xff;
+      hash *= 0x100000001b3;
+    }
+  constexpr std::size_t kFirst = 8;
+  return fmt::format("[{},... {} ranks, {:016x}]",
+                     fmt::join(std::span(members).first(kFirst), ","),
+                     members.size(), hash);
+}
+
 // The group as a process sees it that is not a member.
 std::shared_ptr<ProcessGroup> make_without_member(
     const ProcessGroup& parent, const GroupIdentity& identity) {
@@ -197,7 +217,7 @@ std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
     if (in_parent == parent.rank()) identity.rank = r;
     identity.members.push_back(parent.core().identity().rank_in_job(in_parent));
   }
-  identity.name = fmt::format("[{}]", fmt::join(identity.members, ","));
+  identity.name = name_of(identity.members);
   if (identity.rank < 0) return make_without_member(parent, identity);
   check_usable("new_group", parent);
   number_group(world_of(parent), identity);
