@@ -34,7 +34,7 @@ TEST(StepReport, GivesTheStepsToReaders) {
   const Steps steps;
   const auto group = group_with(steps.path());
   StepReport report(group);
-  EXPECT_EQ(steps.read().phase, StepPhase::kCompute);
+  EXPECT_EQ(steps.read().phase, StepPhase::kUnknown);
   for (int step = 0; step < 3; ++step) {
     report.data_ready();
     EXPECT_EQ(steps.read().phase, StepPhase::kCompute);

@@ -33,10 +33,11 @@ Bytes join(const std::vector<Bytes>& values) {
 
 std::vector<std::string> split(const Bytes& all) {
   std::vector<std::string> values;
-  for (std::size_t at = 0; at < all.size();) {
+  for (std::size_t at = 0; at + kLengthBytes <= all.size();) {
     std::uint32_t size = 0;
     std::memcpy(&size, &all[at], kLengthBytes);
     at += kLengthBytes;
+    if (size > all.size() - at) break;
     values.emplace_back(reinterpret_cast<const char*>(all.data()) + at, size);
     at += size;
   }
@@ -96,6 +97,11 @@ std::vector<std::string> store_all_gather(const GroupIdentity& identity,
   }
   if (!await(store, all, wait)) throw timeout_of(identity, store, keys);
   std::vector<std::string> values = split(store.get(all, kStoreAnswers));
+  if (std::ssize(values) != identity.size)
+    throw NetworkError(fmt::format(
+        "group \"{}\": {} values for {} ranks in the store\n"
+        "  next:    start every rank with the same build of Lockstep",
+        identity.name, values.size(), identity.size));
   for (std::string& value : values) value.erase(0, 1);
   return values;
 }

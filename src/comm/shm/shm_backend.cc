@@ -253,6 +253,8 @@ Work ShmBackend::start_collective(const Operation& operation) {
   if (has_engine) {
     if (only != nullptr) look_a_few_times(*only);
     progress_lock_.unlock();
+  } else {
+    try_advance();  // a thread that waits may sleep already
   }
   if (collectives_.completed() >= ticket) return Work();
   if (broken_) return Work::failed(error_of_all());

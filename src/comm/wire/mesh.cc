@@ -140,8 +140,9 @@ struct Call {
   FileDescriptor socket{};
   Deadline until{0s};  // the end of the pause, or of the attempt
   std::chrono::milliseconds pause = kFirstPause;
-  Deadline give_up{kUnanswered};  // once the group has formed
-  std::string failure{};          // the last one
+  // From the first failure on, once the group has formed.
+  Deadline give_up = Deadline::never();
+  std::string failure{};  // the last one
   Listening answer{};
 };
 
@@ -235,7 +236,10 @@ class Mesh::Meeting {
     wake_.signal();
     const MutexLock one(stop_mutex_);
     if (thread_.joinable()) thread_.join();
+    // Ranks that wait for an answer see that this one has left.
     listener_ = {};
+    strangers_.clear();
+    calls_.clear();
   }
 
  private:
@@ -338,7 +342,7 @@ class Mesh::Meeting {
     call.until = Deadline(kAttemptPatience);
   } catch (const SystemError& shortage) {
     if (!has_formed()) throw;
-    give_up(rank, shortage.what());
+    call_again(rank, EMFILE, shortage.what());
   }
 
   // A rank whose address refuses connections has left, once the group has
@@ -351,6 +355,7 @@ class Mesh::Meeting {
     call.pause =
         std::min<std::chrono::milliseconds>(2 * call.pause, kLongestPause);
     if (has_formed()) {
+      if (call.give_up.is_never()) call.give_up = Deadline(kUnanswered);
       if (error == ECONNREFUSED || call.give_up.expired())
         give_up(rank, describe_failure(rank, failure));
       return;
@@ -362,8 +367,10 @@ class Mesh::Meeting {
                 deadline_);
   }
 
+  // For good: a later call of that rank is refused.
   void give_up(int rank, const std::string& why) {
     calls_.erase(rank);
+    is_connected_[index(rank)] = true;
     events_.unreachable(rank, why);
   }
 
@@ -388,6 +395,7 @@ class Mesh::Meeting {
     // It may be busy: the call lasts until it answers or its host is silent.
     call.state = Call::State::kGreeted;
     call.until = Deadline::never();
+    call.give_up = Deadline::never();
     call.answer = {};
     // What failed before no longer explains anything.
     if (!has_formed() && !std::exchange(call.failure, "").empty())
@@ -454,7 +462,7 @@ class Mesh::Meeting {
     if (!is_free) return;  // this rank's own call has counted
     // Two ranks call each other.
     const auto own = calls_.find(rank);
-    if (own != calls_.end() && own->second.state != Call::State::kPausing &&
+    if (own != calls_.end() && own->second.state == Call::State::kGreeted &&
         identity_.rank < rank)
       return;
     end_when_silent(peer.socket);

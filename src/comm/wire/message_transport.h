@@ -96,9 +96,6 @@ class MessageTransport {
 
   // Begins to connect `peer`, if nothing has done so yet.
   void connect(int peer);
-  bool is_connected(int peer) const {
-    return lane(peer).state.load() == State::kConnected;
-  }
 
   // While it lives, calls `action` for each other rank once that is connected
   // or cannot be, in which case a message to it throws: at once for the ranks
@@ -137,9 +134,6 @@ class MessageTransport {
     std::string why;  // it is unreachable
   };
   Lane& lane(int peer) { return lanes_[static_cast<std::size_t>(peer)]; }
-  const Lane& lane(int peer) const {
-    return lanes_[static_cast<std::size_t>(peer)];
-  }
 
   Request post(PostFunction posts, const LockstepTransportMessage& message);
   LockstepTransportRequest* post_now(PostFunction posts,
