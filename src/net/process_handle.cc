@@ -181,13 +181,14 @@ std::shared_ptr<const FileDescriptor> shared_handle(FileDescriptor process) {
   static Mutex mutex;
   static std::map<pid_t, std::weak_ptr<const FileDescriptor>>& held =
       *new std::map<pid_t, std::weak_ptr<const FileDescriptor>>;
-  const auto own = std::make_shared<const FileDescriptor>(std::move(process));
+  auto own = std::make_shared<const FileDescriptor>(std::move(process));
   const pid_t pid = pid_of(*own);
   if (pid <= 0) return own;
   const MutexLock lock(mutex);
+  std::erase_if(held, [](const auto& each) { return each.second.expired(); });
   auto& entry = held[pid];
   // While that process lives, no other one has its pid.
-  const auto before = entry.lock();
+  auto before = entry.lock();
   if (before && !has_exited(*before)) return before;
   entry = own;
   return own;
