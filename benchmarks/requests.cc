@@ -8,14 +8,15 @@
 namespace lockstep {
 namespace {
 
-// The number after `name` in a file of /proc, in MiB.
+// The number after `name` in a file of /proc, in MiB. std::runtime_error
+// without one.
 double proc_mib(const std::string& path, const std::string& name) {
   std::ifstream lines(path);
   std::string line;
   while (std::getline(lines, line))
     if (line.rfind(name + ":", 0) == 0)
       return std::stod(line.substr(name.size() + 1)) / 1024;
-  return 0;
+  throw std::runtime_error("cannot read " + name + " in " + path);
 }
 
 }  // namespace
@@ -38,10 +39,12 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
+double own_mib() { return proc_mib("/proc/self/smaps_rollup", "Pss"); }
+
 double peak_mib() {
   const double peak = proc_mib("/proc/self/status", "VmHWM");
   const double now = proc_mib("/proc/self/status", "VmRSS");
-  return peak - now + proc_mib("/proc/self/smaps_rollup", "Pss");
+  return peak - now + own_mib();
 }
 
 }  // namespace lockstep

@@ -8,7 +8,8 @@
 // And what ranks of several benchmarks make of their times and their memory.
 //
 // Threads: single-threaded.
-// Errors:  std::runtime_error when the pipe cannot be opened.
+// Errors:  std::runtime_error when the pipe, or a file of /proc, cannot be
+// read.
 #pragma once
 
 #include <functional>
@@ -26,6 +27,9 @@ void answer_requests(const std::string& prefix, int rank, const Answer& answer);
 
 // The middle one of `values`, of which there is one at least.
 double median(std::vector<double> values);
+
+// MiB of this process's part of the resident memory now (Pss).
+double own_mib();
 
 // MiB of this process's part of the resident memory at its peak: of what
 // several processes map, each one's share as it is now.

@@ -7,7 +7,6 @@
 // seconds, and the most descriptors and megabytes (Pss) of any rank.
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "benchmarks/requests.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/process_group.h"
@@ -43,18 +43,6 @@ double descriptors() {
   return static_cast<double>(std::distance(begin(list), end(list)));
 }
 
-// Memory that other processes share counts in proportion.
-double megabytes() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string word; file >> word;)
-    if (word == "Pss:") {
-      double kilobytes = 0;
-      file >> kilobytes;
-      return kilobytes / 1024;
-    }
-  throw std::runtime_error("/proc/self/smaps_rollup cannot be read");
-}
-
 void run() {
   const auto begin = Clock::now();
   const auto group = init_process_group();
@@ -75,7 +63,7 @@ void run() {
   const auto rounds_begin = Clock::now();
   for (int round = 0; round < kRounds; ++round) add_up(*group);
   const double each = seconds_since(rounds_begin) / kRounds;
-  std::vector<double> most{formed, with_subs, each, descriptors(), megabytes()};
+  std::vector<double> most{formed, with_subs, each, descriptors(), own_mib()};
   group->all_reduce(view(most), ReduceOp::kMax).wait();
   if (group->rank() == 0)
     std::cout << "{\"ranks\": " << group->size() << ", \"backend\": \""

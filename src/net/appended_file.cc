@@ -14,13 +14,11 @@
 #include "src/base/text_file.h"
 #include "src/net/file_descriptor.h"
 #include "src/net/file_lock.h"
-#include "src/net/wait.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 
 std::string quoted(const fs::path& path) {
   return fmt::format("\"{}\"", path.string());
@@ -125,10 +123,8 @@ LockedFile::LockedFile(const fs::path& path, Deadline deadline) : path_(path) {
 
 void LockedFile::lock(Deadline deadline) {
   const auto began = Deadline::Clock::now();
-  Backoff backoff(1ms, 50ms);
-  while (try_to_lock(file_, quoted(path_)) == LockAttempt::kInUse)
-    if (backoff.wait(deadline) == WaitResult::kTimedOut)
-      fail_to_lock(path_, file_, Deadline::Clock::now() - began);
+  if (lock_until(deadline, file_, quoted(path_)) == LockAttempt::kInUse)
+    fail_to_lock(path_, file_, Deadline::Clock::now() - began);
 }
 
 // Closing alone would not unlock where a child was forked meanwhile.

@@ -6,10 +6,12 @@
 #include <sys/sysmacros.h>
 
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <sstream>
 
 #include "lockstep/base/error.h"
+#include "src/net/wait.h"
 
 namespace lockstep {
 namespace {
@@ -28,6 +30,18 @@ LockAttempt try_to_lock(const FileDescriptor& file, const std::string& name) {
     throw SystemError("cannot lock " + name, errno);
   }
   return LockAttempt::kLocked;
+}
+
+LockAttempt lock_until(Deadline deadline, const FileDescriptor& file,
+                       const std::string& name) {
+  constexpr std::chrono::milliseconds kFirst{1};
+  constexpr std::chrono::milliseconds kLongest{50};
+  Backoff backoff(kFirst, kLongest);
+  LockAttempt attempt{};
+  do attempt = try_to_lock(file, name);
+  while (attempt == LockAttempt::kInUse &&
+         backoff.wait(deadline) != WaitResult::kTimedOut);
+  return attempt;
 }
 
 // A line of /proc/locks: "7: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF".

@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/deadline.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
@@ -21,6 +22,10 @@ enum class LockAttempt { kLocked, kInUse, kNoLocksHere };
 // Tries to lock the file, without waiting. kNoLocksHere: its file system does
 // not support locks. Any other refusal is a SystemError "cannot lock `name`".
 LockAttempt try_to_lock(const FileDescriptor& file, const std::string& name);
+
+// Tries until the deadline passes; kInUse then.
+LockAttempt lock_until(Deadline deadline, const FileDescriptor& file,
+                       const std::string& name);
 
 // The process that holds the file's lock. Nothing when the lock is free or that
 // process is on another host or in another container.

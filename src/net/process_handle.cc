@@ -93,8 +93,8 @@ std::string text_after(const std::string& path, const std::string& before) {
   return "";
 }
 
-// The pid behind a pidfd; not positive for a reaped process and for a process
-// in another pid namespace.
+// The pid behind a pidfd; not positive for a reaped process, for a process in
+// another pid namespace and for a pipe.
 pid_t number_of(const FileDescriptor& process) {
   return std::atoi(
       text_after(fmt::format("/proc/self/fdinfo/{}", process.get()), "Pid:")
@@ -145,17 +145,6 @@ std::optional<int> status_of_reaped(const FileDescriptor& process) {
   return info.exit_code;
 }
 
-// The pid of a pidfd's process in this pid namespace; 0 for a process that has
-// none there, -1 for one that has ended and for a pipe.
-pid_t pid_of(const FileDescriptor& process) {
-  std::ifstream info(fmt::format("/proc/self/fdinfo/{}", process.get()));
-  for (std::string word; info >> word;) {
-    pid_t pid = 0;
-    if (word == "Pid:" && info >> pid) return pid;
-  }
-  return -1;
-}
-
 }  // namespace
 
 FileDescriptor open_process(pid_t pid) {
@@ -182,7 +171,7 @@ std::shared_ptr<const FileDescriptor> shared_handle(FileDescriptor process) {
   static std::map<pid_t, std::weak_ptr<const FileDescriptor>>& held =
       *new std::map<pid_t, std::weak_ptr<const FileDescriptor>>;
   auto own = std::make_shared<const FileDescriptor>(std::move(process));
-  const pid_t pid = pid_of(*own);
+  const pid_t pid = number_of(*own);
   if (pid <= 0) return own;
   const MutexLock lock(mutex);
   std::erase_if(held, [](const auto& each) { return each.second.expired(); });

@@ -231,7 +231,6 @@ class CheckpointFolder {
       const TrainingState& state, const std::filesystem::path& from);
   void save_shards(const TrainingState& state, std::int64_t step);
   void begin_step(std::int64_t step);
-  void delete_old(const std::filesystem::path& written);
   // How long to wait for another writer: the other ranks of a group wait
   // meanwhile, in a collective.
   std::chrono::nanoseconds lock_timeout() const;

@@ -3,45 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
-#include <cstring>
 #include <span>
 
 #include "lockstep/base/error.h"
 #include "src/comm/operation/peer_checks.h"
 #include "src/comm/rendezvous/formation.h"
 #include "src/store/peek.h"
+#include "src/store/store_protocol.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::size_t kLengthBytes = sizeof(std::uint32_t);
-
-// All values as one: the length of each, then its bytes.
+// All values as one.
 Bytes join(const std::vector<Bytes>& values) {
-  Bytes all;
-  for (const Bytes& value : values) {
-    std::array<std::byte, kLengthBytes> length{};
-    const auto size = static_cast<std::uint32_t>(value.size());
-    std::memcpy(length.data(), &size, kLengthBytes);
-    all.insert(all.end(), length.begin(), length.end());
-    all.insert(all.end(), value.begin(), value.end());
-  }
-  return all;
-}
-
-std::vector<std::string> split(const Bytes& all) {
-  std::vector<std::string> values;
-  for (std::size_t at = 0; at + kLengthBytes <= all.size();) {
-    std::uint32_t size = 0;
-    std::memcpy(&size, &all[at], kLengthBytes);
-    at += kLengthBytes;
-    if (size > all.size() - at) break;
-    values.emplace_back(reinterpret_cast<const char*>(all.data()) + at, size);
-    at += size;
-  }
-  return values;
+  std::vector<const Bytes*> pointers;
+  for (const Bytes& value : values) pointers.push_back(&value);
+  return encode_values(pointers);
 }
 
 // Waits for `key`; returns whether it came before the deadline.
@@ -96,13 +73,14 @@ std::vector<std::string> store_all_gather(const GroupIdentity& identity,
     store.set(all, join(store.multi_get(keys, kStoreAnswers)), wait.deadline);
   }
   if (!await(store, all, wait)) throw timeout_of(identity, store, keys);
-  std::vector<std::string> values = split(store.get(all, kStoreAnswers));
+  std::vector<std::string> values;
+  for (const Bytes& value : parse_values(store.get(all, kStoreAnswers)))
+    values.push_back(to_text(value).erase(0, 1));
   if (std::ssize(values) != identity.size)
     throw NetworkError(fmt::format(
         "group \"{}\": {} values for {} ranks in the store\n"
         "  next:    start every rank with the same build of Lockstep",
         identity.name, values.size(), identity.size));
-  for (std::string& value : values) value.erase(0, 1);
   return values;
 }
 

@@ -36,8 +36,8 @@ Request& Request::operator=(Request&& other) noexcept {
 
 bool Request::wait(microseconds timeout) {
   if (!*this || done_) return true;
-  const Deadline deadline(timeout);
   if (queued_) {
+    const Deadline deadline(timeout);
     if (!transport_->leaves_queue(*this, deadline)) return false;
     timeout = std::max(microseconds(0),
                        duration_cast<microseconds>(deadline.remaining()));

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,6 +92,34 @@ void remove_or_warn(const fs::path& path) {
   if (!error) return;
   log(LogLevel::kWarn, "cannot delete the old checkpoint \"" + path.string() +
                            "\": " + error.message());
+}
+
+// Those of a folder, by step.
+std::vector<fs::path> checkpoints_in(const fs::path& folder) {
+  auto files = entries_of(folder);
+  std::erase_if(files, [](const fs::path& path) { return !step_of(path); });
+  std::ranges::sort(files, {}, [](const fs::path& path) {
+    return std::pair(*step_of(path), path);
+  });
+  return files;
+}
+
+// Deletes the files that `written` replaces and all except the `keep` newest,
+// including `written`; damaged ones first.
+void delete_old(const fs::path& written, int keep,
+                const std::set<fs::path>& damaged) {
+  auto old = checkpoints_in(written.parent_path());
+  std::erase_if(old, [&](const fs::path& path) {
+    if (step_of(path) != step_of(written)) return false;
+    if (path != written) remove_or_warn(path);
+    return true;
+  });
+  std::stable_partition(old.begin(), old.end(), [&](const fs::path& file) {
+    return damaged.contains(file);
+  });
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < old.size() + 1;
+       ++i)
+    remove_or_warn(old[i]);
 }
 
 // Sends rank 0's bytes to all ranks without the copy on rank 0 that
@@ -226,7 +255,7 @@ void CheckpointFolder::save_shards(const TrainingState& state,
     set.unsealed = leftover_of(set.sealed);
     fs::create_directory(set.unsealed);
   });
-  // Its name is of rank 0's process.
+  // The number of rank 0's process is in the name.
   set.unsealed =
       folder_ / share_path(group(), set.unsealed.filename().string(), kSaving);
   run_on_all_ranks(group(), kSaving, [&] {
@@ -234,9 +263,8 @@ void CheckpointFolder::save_shards(const TrainingState& state,
     writer_->snapshot(pieces);
   });
   damaged_.erase(set.sealed);
-  const auto view = std::make_shared<CheckpointFolder>(folder_, options_);
-  view->damaged_ = damaged_;
-  set.when_sealed = [view, path = set.sealed] { view->delete_old(path); };
+  set.when_sealed = [path = set.sealed, keep = options_.keep,
+                     damaged = damaged_] { delete_old(path, keep, damaged); };
   writer_->start(std::move(set));
 }
 
@@ -301,12 +329,7 @@ std::chrono::nanoseconds CheckpointFolder::lock_timeout() const {
 }
 
 std::vector<fs::path> CheckpointFolder::files() const {
-  auto files = entries_of(folder_);
-  std::erase_if(files, [](const fs::path& path) { return !step_of(path); });
-  std::ranges::sort(files, {}, [](const fs::path& path) {
-    return std::pair(*step_of(path), path);
-  });
-  return files;
+  return checkpoints_in(folder_);
 }
 
 void CheckpointFolder::check_step(std::int64_t step) const {
@@ -362,25 +385,8 @@ fs::path write_checkpoint(CheckpointFolder& folder, TensorArchive checkpoint,
   fs::path path = folder.folder_ / name_of(step, format);
   write_archive(path, checkpoint, format);
   folder.damaged_.erase(path);
-  folder.delete_old(path);
+  delete_old(path, folder.options_.keep, folder.damaged_);
   return path;
-}
-
-// Deletes the files that `written` replaces and all except the newest,
-// including `written`; damaged ones first.
-void CheckpointFolder::delete_old(const fs::path& written) {
-  auto old = files();
-  std::erase_if(old, [&](const fs::path& path) {
-    if (step_of(path) != step_of(written)) return false;
-    if (path != written) remove_or_warn(path);
-    return true;
-  });
-  std::stable_partition(old.begin(), old.end(), [&](const fs::path& file) {
-    return damaged_.contains(file);
-  });
-  for (std::size_t i = 0;
-       i + static_cast<std::size_t>(options_.keep) < old.size() + 1; ++i)
-    remove_or_warn(old[i]);
 }
 
 }  // namespace lockstep

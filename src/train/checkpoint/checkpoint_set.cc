@@ -61,18 +61,6 @@ class ShardReader {
   FileDescriptor file_;
 };
 
-// Empty for a shape that is negative or too large, an extent of 0 aside.
-std::optional<std::uint64_t> elements_of(std::span<const std::int64_t> shape) {
-  std::int64_t elements = 1;
-  for (const std::int64_t extent : shape)
-    if (extent < 0 ||
-        __builtin_mul_overflow(elements, std::max<std::int64_t>(extent, 1),
-                               &elements))
-      return std::nullopt;
-  if (std::ranges::find(shape, 0) != shape.end()) return 0;
-  return static_cast<std::uint64_t>(elements);
-}
-
 SafetensorsHeader read_shard_header(const fs::path& path) {
   try {
     return read_safetensors_header(path);
@@ -141,7 +129,7 @@ void stream_rows(const CheckpointSet& set, const std::string& name,
 }  // namespace
 
 std::uint64_t ShardedTensor::elements() const {
-  return elements_of(shape).value();
+  return product_of(shape).value();
 }
 
 bool CheckpointSet::is_at(const fs::path& path) {
@@ -177,7 +165,7 @@ void CheckpointSet::add_shard(std::size_t shard) {
     ShardedTensor& tensor = tensors_[place.name];
     if (tensor.parts.empty())
       tensor = {.type = place.type, .shape = part.shape, .order = part.order};
-    if (!elements_of(part.shape) || tensor.type != place.type ||
+    if (!product_of(part.shape) || tensor.type != place.type ||
         tensor.shape != part.shape || tensor.order != part.order)
       refuse_damaged(path.string(),
                      "its part of \"" + place.name +

@@ -13,14 +13,12 @@
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
 #include "src/net/file_lock.h"
-#include "src/net/wait.h"
 #include "src/store/host_address.h"
 
 namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-using namespace std::chrono_literals;
 
 fs::path path_in(const fs::path& folder) { return folder / ".lock"; }
 
@@ -72,10 +70,8 @@ std::string signature_in(const FileDescriptor& file) {
 
 FolderLock::FolderLock(const fs::path& folder, Deadline deadline)
     : file_(open_lock(folder)), owner_(::getpid()) {
-  Backoff backoff(1ms, 100ms);
-  LockAttempt attempt{};
-  while ((attempt = try_to_lock(file_, text_of(folder))) == LockAttempt::kInUse)
-    if (backoff.wait(deadline) == WaitResult::kTimedOut) refuse(folder, file_);
+  const LockAttempt attempt = lock_until(deadline, file_, text_of(folder));
+  if (attempt == LockAttempt::kInUse) refuse(folder, file_);
   if (attempt == LockAttempt::kLocked)
     sign(file_);
   else

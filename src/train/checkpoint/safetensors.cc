@@ -161,17 +161,10 @@ std::optional<std::vector<std::int64_t>> read_numbers(const HeaderJson& object,
   return numbers;
 }
 
-// Bytes of a tensor, or empty on overflow. With row-major strides that includes
-// shapes with an extent of 0 whose other extents are too large.
-std::optional<std::size_t> bytes_of(SafetensorsType type,
-                                    std::span<const std::int64_t> shape) {
-  auto bytes = static_cast<std::int64_t>(size_of(type));
-  for (const std::int64_t extent : shape)
-    if (extent < 0 || __builtin_mul_overflow(
-                          bytes, std::max<std::int64_t>(extent, 1), &bytes))
-      return std::nullopt;
-  if (std::ranges::find(shape, 0) != shape.end()) return 0;
-  return static_cast<std::size_t>(bytes);
+// Bytes of a tensor.
+std::optional<std::uint64_t> bytes_of(SafetensorsType type,
+                                      std::span<const std::int64_t> shape) {
+  return product_of(shape, static_cast<std::int64_t>(size_of(type)));
 }
 
 std::string type_names() {
@@ -318,6 +311,16 @@ std::uint64_t size_of_file(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::optional<std::uint64_t> product_of(std::span<const std::int64_t> shape,
+                                        std::int64_t unit) {
+  for (const std::int64_t extent : shape)
+    if (extent < 0 ||
+        __builtin_mul_overflow(unit, std::max<std::int64_t>(extent, 1), &unit))
+      return std::nullopt;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  return static_cast<std::uint64_t>(unit);
+}
 
 std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
 

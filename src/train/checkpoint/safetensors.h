@@ -49,6 +49,12 @@ inline constexpr std::size_t kSafetensorsTypes = 17;
 std::string_view name_of(SafetensorsType type);
 std::size_t size_of(SafetensorsType type);
 
+// The product of `unit` and the extents, in which one of 0 counts as 1 for the
+// limit: empty if an extent is negative or the product is 2^63 or more, which
+// row-major strides would be.
+std::optional<std::uint64_t> product_of(std::span<const std::int64_t> shape,
+                                        std::int64_t unit = 1);
+
 // One tensor of a file. `bytes` borrows: row-major, little-endian elements.
 struct TensorBytes {
   std::string name;

@@ -120,24 +120,30 @@ GlooTransport::GlooTransport(const LockstepTransportConfig& config)
 }
 
 void GlooTransport::open() {
-  device_ = shared_device();
-  context_ = device_->createContext(rank_, size_);
+  const auto device = shared_device();
+  context_ = device->createContext(rank_, size_);
   context_->setTimeout(std::chrono::hours(24));
   auto probe = context_->createUnboundBuffer(&nothing_, 1);
   GlooBuffer::check_layout(
       static_cast<gloo::transport::tcp::UnboundBuffer&>(*probe));
+  device_ = device;
 }
 
 void GlooTransport::attach(int peer, int socket) {
   const NoSigpipe guard;
-  if (!device_) open();
+  const bool is_first = !device_;
+  if (is_first) open();
   auto& device = static_cast<gloo::transport::tcp::Device&>(*device_);
   auto& context = static_cast<gloo::transport::tcp::Context&>(*context_);
   try {
-    GlooPair::check_layout(context, peer);
+    if (is_first) GlooPair::check_layout(context, peer);
     GlooPair::connect(context, device, peer, socket);
   } catch (...) {
     context.getPair(peer).reset();
+    if (is_first) {  // the next one checks again
+      context_.reset();
+      device_.reset();
+    }
     throw;
   }
   try {

@@ -1,8 +1,8 @@
 // Gloo's TCP transport as the transport of a wire backend.
 //
 // All transports of a process share one thread of Gloo's. The caller makes the
-// connections and checks their peers before it creates the transport: Gloo
-// itself would accept any process that connects first.
+// connections and checks their peers before it attaches them: Gloo itself would
+// accept any process that connects first.
 //
 // Threads: as transport.h says.
 // Errors:  BrokenConnection and other exceptions; TransportEntry turns them
