@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/rank_environment.h"
+#include "src/base/report_text.h"
 #include "src/base/text_file.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/gpu_inventory.h"
@@ -304,11 +304,6 @@ void check_report(const fs::path& prefix) {
         fmt::format("--report {} cannot be written: it must be a prefix of "
                     "file names in an existing, writable folder",
                     prefix.string()));
-}
-
-int print_report(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : 1;
 }
 
 }  // namespace
