@@ -284,7 +284,7 @@ class Checkpoints(WithSmallData):
         ended = [rank.communicate() for rank in ranks]
         self.assertEqual([rank.returncode for rank in ranks], [1, 1], ended)
         for _, errors in ended:
-            self.assertIn('rank 1 does not see the folder "runs/.checkpoint-',
+            self.assertIn('rank 1 does not see "runs/.checkpoint-',
                           errors)
         self.assertEqual(list(self.runs.glob("checkpoint-*")), [])
 

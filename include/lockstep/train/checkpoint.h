@@ -121,10 +121,9 @@ struct CheckpointWaits {
   std::chrono::nanoseconds time{};
 };
 
-// A folder of a run's checkpoints, which
-// finds the newest complete one after a kill at any moment, a full disk or a
-// damaged file. The state refers to the variables that the training loop itself
-// uses.
+// A folder of a run's checkpoints, which finds the newest complete one after a
+// kill at any moment, a full disk or a damaged file. The state refers to the
+// variables that the training loop itself uses.
 //
 //     lockstep::CheckpointFolder folder("runs/1", {.keep = 3});
 //     lockstep::TrainingState state{
@@ -152,9 +151,11 @@ struct CheckpointWaits {
 // With kSharded every rank accesses the folder. save() copies what the rank
 // writes and returns; a thread of each rank writes the copy, 1/n of the model
 // and of state that all ranks hold, and the whole of what only this rank holds.
-// When all ranks have written, the folder checkpoint-000100 appears. At most
-// one checkpoint is in progress: the next save() first waits for it. The
-// destructor waits too, but only finish() says whether it succeeded.
+// Where the ranks' models differ, rank 0 writes its own whole: save() compares
+// one element in about a thousand of each tensor. When all ranks have written
+// and rank 0 has read the shards' headers, the folder checkpoint-000100
+// appears. At most one checkpoint is in progress: the next save() first waits
+// for it. The destructor waits too, and logs an error; finish() throws it.
 //
 // Threads: single-threaded. save(), finish(), resume() and load() are
 //          collectives: every rank of the group calls them at the same point
@@ -227,6 +228,7 @@ class CheckpointFolder {
                                                 std::int64_t step);
 
   ProcessGroup& group();
+  const std::shared_ptr<ProcessGroup>& group_pointer();
   std::optional<std::filesystem::path> restore_found(
       const TrainingState& state, const std::filesystem::path& from);
   void save_shards(const TrainingState& state, std::int64_t step);
@@ -238,6 +240,7 @@ class CheckpointFolder {
   std::filesystem::path folder_;
   CheckpointFolderOptions options_;
   std::set<std::filesystem::path> damaged_;  // skipped
+  std::filesystem::path being_written_;      // by the thread
   std::unique_ptr<FolderLock> lock_;         // for writing
   CheckpointWaits waits_;
   std::shared_ptr<ShardWriter> writer_;  // this object's; ends before the lock

@@ -21,6 +21,14 @@ namespace fs = std::filesystem;
   throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
 }
 
+[[noreturn]] void fail_to_rename(const fs::path& from, const fs::path& to) {
+  fail_to_write(to, "renaming \"" + from.string() + "\" failed");
+}
+
+// Where two names cannot be exchanged, the folder to replace is called like the
+// new one, with this ending, until it is deleted.
+constexpr const char* kAside = ".old.tmp";
+
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
@@ -79,7 +87,7 @@ class TemporaryFile {
     if (::fsync(file_.get()) != 0)
       fail_to_write(path_, "syncing to the disk failed");
     if (::rename(name_.c_str(), path_.c_str()) != 0)
-      fail_to_write(path_, "renaming \"" + name_ + "\" failed");
+      fail_to_rename(name_, path_);
     kept_ = true;
   }
 
@@ -131,18 +139,38 @@ void replace_file(const fs::path& path,
   });
 }
 
-void replace_folder(const fs::path& from, const fs::path& to) {
+void replace_folder(const fs::path& from, const fs::path& to,
+                    const ExchangeNames& exchange) {
   sync_folder(from / ".");
-  const bool exchanged = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD,
-                                     to.c_str(), RENAME_EXCHANGE) == 0;
   std::error_code ignored;
-  if (!exchanged) {
-    if (fs::exists(to, ignored)) fs::remove_all(to, ignored);
-    if (::rename(from.c_str(), to.c_str()) != 0)
-      fail_to_write(to, "renaming \"" + from.string() + "\" failed");
+  // A rename replaces an empty folder, but no other.
+  if (::rename(from.c_str(), to.c_str()) == 0) return sync_folder(to);
+  if (errno != EEXIST && errno != ENOTEMPTY) fail_to_rename(from, to);
+  if (exchange(from, to) == 0) {
+    sync_folder(to);
+    fs::remove_all(from, ignored);
+    return;
+  }
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP)
+    fail_to_rename(from, to);
+  fs::path aside = from;
+  aside += kAside;
+  if (::rename(to.c_str(), aside.c_str()) != 0) fail_to_rename(to, aside);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int reason = errno;
+    ::rename(aside.c_str(), to.c_str());
+    errno = reason;
+    fail_to_rename(from, to);
   }
   sync_folder(to);
-  if (exchanged) fs::remove_all(from, ignored);
+  fs::remove_all(aside, ignored);
+}
+
+void replace_folder(const fs::path& from, const fs::path& to) {
+  replace_folder(from, to, [](const fs::path& one, const fs::path& other) {
+    return ::renameat2(AT_FDCWD, one.c_str(), AT_FDCWD, other.c_str(),
+                       RENAME_EXCHANGE);
+  });
 }
 
 void prepare_to_replace(const fs::path& path) {

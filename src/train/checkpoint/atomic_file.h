@@ -36,10 +36,19 @@ void replace_file(const std::filesystem::path& path,
 
 // Gives the complete folder `from` the name `to` beside it, in one step also
 // where `to` is a folder already, whose content is then deleted. The files in
-// `from` must be on the disk. Where the file system cannot exchange two names,
-// a kill in between leaves neither.
+// `from` must be on the disk. After an error both folders are there. Where the
+// file system cannot exchange two names, a kill in between leaves no folder
+// `to`.
 void replace_folder(const std::filesystem::path& from,
                     const std::filesystem::path& to);
+
+// As renameat2() with RENAME_EXCHANGE: 0, or -1 and errno.
+using ExchangeNames = std::function<int(const std::filesystem::path&,
+                                        const std::filesystem::path&)>;
+// The same, with another exchange, as of a file system that has none.
+void replace_folder(const std::filesystem::path& from,
+                    const std::filesystem::path& to,
+                    const ExchangeNames& exchange);
 
 // Throws what replace_file would throw if files cannot be made beside `path`: a
 // check before hours of work whose result should go there. Creates a missing

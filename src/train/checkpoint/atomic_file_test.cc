@@ -10,10 +10,12 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <span>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/error_text.h"
 #include "src/base/testing/file_size_limit.h"
 #include "src/base/testing/small_file_system.h"
 #include "src/base/testing/test_directory.h"
@@ -24,6 +26,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 constexpr std::size_t kLarge = std::size_t{1} << 20;
 
@@ -156,6 +159,68 @@ TEST(PrepareToReplace, RefusesWhatCanNeverBeWritten) {
   EXPECT_THROW(prepare_to_replace(directory.path()), SystemError);
   EXPECT_THROW(prepare_to_replace("/proc/model"), SystemError);
   EXPECT_THAT(directory.entries(), ElementsAre("file"));
+}
+
+// Makes a folder with a file that holds `text`.
+std::filesystem::path folder_with(const std::filesystem::path& path,
+                                  const std::string& text) {
+  std::filesystem::create_directory(path);
+  replace(path / "file", text);
+  return path;
+}
+
+ExchangeNames failing_exchange(int reason) {
+  return [=](const auto&, const auto&) {
+    errno = reason;
+    return -1;
+  };
+}
+
+TEST(ReplaceFolder, TakesAFreeNameOrThatOfAnEmptyFolder) {
+  const TestDirectory directory;
+  replace_folder(folder_with(directory / ".a.tmp", "new"), directory / "a");
+  EXPECT_EQ(contents(directory / "a" / "file"), "new");
+  std::filesystem::create_directory(directory / "b");
+  replace_folder(folder_with(directory / ".b.tmp", "new"), directory / "b");
+  EXPECT_EQ(contents(directory / "b" / "file"), "new");
+  EXPECT_THAT(directory.entries(), UnorderedElementsAre("a", "b"));
+}
+
+TEST(ReplaceFolder, ReplacesAFolderAlsoWhereNamesCannotBeExchanged) {
+  const TestDirectory directory;
+  const auto a = folder_with(directory / "a", "old");
+  replace_folder(folder_with(directory / ".a.tmp", "new"), a);
+  EXPECT_EQ(contents(a / "file"), "new");
+  for (const int reason : {EINVAL, ENOSYS, EOPNOTSUPP}) {
+    const std::string text = "newer" + std::to_string(reason);
+    replace_folder(folder_with(directory / ".a.tmp", text), a,
+                   failing_exchange(reason));
+    EXPECT_EQ(contents(a / "file"), text);
+  }
+  EXPECT_THAT(directory.entries(), ElementsAre("a"));
+}
+
+TEST(ReplaceFolder, KeepsBothFoldersAfterAnError) {
+  const TestDirectory directory;
+  const auto a = folder_with(directory / "a", "old");
+  const auto from = folder_with(directory / ".a.tmp", "new");
+  for (const int reason : {EIO, EACCES, EDQUOT})
+    EXPECT_THAT(error_text<SystemError>(
+                    [&] { replace_folder(from, a, failing_exchange(reason)); }),
+                HasSubstr(std::strerror(reason)));
+  // The second of the two renames fails: the first one is undone.
+  const auto vanishing = [&](const auto&, const auto&) {
+    std::filesystem::remove_all(from);
+    errno = EINVAL;
+    return -1;
+  };
+  EXPECT_THROW(replace_folder(from, a, vanishing), SystemError);
+  EXPECT_EQ(contents(a / "file"), "old");
+  EXPECT_THAT(directory.entries(), ElementsAre("a"));
+  replace(directory / "f", "a file");
+  EXPECT_THROW(replace_folder(folder_with(from, "new"), directory / "f"),
+               SystemError);
+  EXPECT_EQ(contents(directory / "f"), "a file");
 }
 
 }  // namespace

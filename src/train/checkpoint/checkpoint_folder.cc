@@ -1,6 +1,5 @@
-#include <unistd.h>
-
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -17,6 +16,7 @@
 #include "lockstep/train/checkpoint.h"
 #include "src/base/log.h"
 #include "src/base/own_process.h"
+#include "src/base/secret.h"
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/checkpoint_search.h"
@@ -24,6 +24,7 @@
 #include "src/train/checkpoint/folder_lock.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/shard_writer.h"
+#include "src/train/checkpoint/shared_folder.h"
 #include "src/train/checkpoint/tensor_archive.h"
 #include "src/train/checkpoint/training_state.h"
 
@@ -64,10 +65,12 @@ std::string name_of(std::int64_t step, CheckpointFormat format) {
   return std::string(kStem) + digits + std::string(ending_of(format));
 }
 
-// Names a folder that is not a checkpoint yet, or no longer, as a leftover.
+// A new name for a folder that is not a checkpoint yet, or no longer: that of a
+// leftover. It is random, since ranks of an earlier run on other hosts may
+// still write into the folder that they began.
 fs::path leftover_of(const fs::path& path) {
-  return path.parent_path() / ("." + path.filename().string() + "." +
-                               std::to_string(::getpid()) + ".tmp");
+  return path.parent_path() /
+         ("." + path.filename().string() + "." + random_hex(8) + ".tmp");
 }
 
 // Whether a killed writer left the file or the folder: see
@@ -77,113 +80,100 @@ bool is_leftover(const fs::path& path) {
   return name.starts_with("." + std::string(kStem)) && name.ends_with(".tmp");
 }
 
+void warn_of_old(const fs::path& path, const std::string& problem) {
+  log(LogLevel::kWarn,
+      "cannot delete the old checkpoint \"" + path.string() + "\": " + problem);
+}
+
 // A failure is not an error: the new checkpoint has been written. A folder must
 // not be a checkpoint while only some of its files are left.
 void remove_or_warn(const fs::path& path) {
   std::error_code error;
-  if (!fs::is_directory(path)) {
+  if (!fs::is_directory(path, error)) {
     fs::remove(path, error);
   } else if (is_leftover(path)) {
     fs::remove_all(path, error);
   } else {
-    fs::rename(path, leftover_of(path), error);
-    if (!error) fs::remove_all(leftover_of(path), error);
+    const fs::path leftover = leftover_of(path);
+    fs::rename(path, leftover, error);
+    if (!error) fs::remove_all(leftover, error);
   }
-  if (!error) return;
-  log(LogLevel::kWarn, "cannot delete the old checkpoint \"" + path.string() +
-                           "\": " + error.message());
+  if (error) warn_of_old(path, error.message());
 }
 
+struct Checkpoint {
+  std::int64_t step = 0;
+  fs::path path{};
+
+  auto operator<=>(const Checkpoint&) const = default;
+};
+
 // Those of a folder, by step.
-std::vector<fs::path> checkpoints_in(const fs::path& folder) {
-  auto files = entries_of(folder);
-  std::erase_if(files, [](const fs::path& path) { return !step_of(path); });
-  std::ranges::sort(files, {}, [](const fs::path& path) {
-    return std::pair(*step_of(path), path);
-  });
-  return files;
+std::vector<Checkpoint> checkpoints_in(const fs::path& folder) {
+  std::vector<Checkpoint> found;
+  for (const fs::path& path : entries_of(folder))
+    if (const auto step = step_of(path)) found.push_back({*step, path});
+  std::ranges::sort(found);
+  return found;
 }
 
 // Deletes the files that `written` replaces and all except the `keep` newest,
 // including `written`; damaged ones first.
-void delete_old(const fs::path& written, int keep,
+void delete_old(const Checkpoint& written, int keep,
                 const std::set<fs::path>& damaged) {
-  auto old = checkpoints_in(written.parent_path());
-  std::erase_if(old, [&](const fs::path& path) {
-    if (step_of(path) != step_of(written)) return false;
-    if (path != written) remove_or_warn(path);
+  const fs::path folder = written.path.parent_path();
+  std::vector<Checkpoint> old;
+  try {
+    old = checkpoints_in(folder);
+  } catch (const SystemError& error) {
+    return warn_of_old(folder, error.what());
+  }
+  std::erase_if(old, [&](const Checkpoint& found) {
+    if (found.step != written.step) return false;
+    if (found.path != written.path) remove_or_warn(found.path);
     return true;
   });
-  std::stable_partition(old.begin(), old.end(), [&](const fs::path& file) {
-    return damaged.contains(file);
+  std::stable_partition(old.begin(), old.end(), [&](const Checkpoint& found) {
+    return damaged.contains(found.path);
   });
   for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < old.size() + 1;
        ++i)
-    remove_or_warn(old[i]);
+    remove_or_warn(old[i].path);
+}
+
+// Returns rank 0's number.
+std::int64_t share_number(ProcessGroup& group, std::int64_t own,
+                          std::string_view label) {
+  std::array<std::int64_t, 1> number{own};
+  group.broadcast(view(std::span<std::int64_t>(number)), 0, {.label = label})
+      .wait();
+  return number[0];
 }
 
 // Sends rank 0's bytes to all ranks without the copy on rank 0 that
 // broadcast_bytes() makes.
 SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
                         std::string_view label) {
-  std::vector<std::int64_t> size{own ? static_cast<std::int64_t>(own->size())
-                                     : 0};
-  group.broadcast(view(size), 0, {.label = label}).wait();
+  const std::int64_t size = share_number(
+      group, own ? static_cast<std::int64_t>(own->size()) : 0, label);
   if (group.rank() == 0) {
     group.broadcast(view_bytes(*own), 0, {.label = label}).wait();
     return own;
   }
-  auto bytes = std::make_shared<std::vector<std::byte>>(
-      static_cast<std::size_t>(size[0]));
+  auto bytes =
+      std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(size));
   group.broadcast(view_bytes(*bytes), 0, {.label = label}).wait();
   return bytes;
 }
 
-constexpr std::string_view kLoading = "loading a checkpoint";
-
-// Opens the set on every rank; the ranks divide the reading of its shards.
-// Returns the first damage that some rank found, the same on all.
-std::string open_set(ProcessGroup& group, const fs::path& path,
-                     std::optional<CheckpointSet>& set) {
-  std::string damage;
-  run_on_all_ranks(group, kLoading, [&] {
-    try {
-      if (!set) set.emplace(path);
-      const std::size_t shards = set->manifest().shards.size();
-      for (auto shard = static_cast<std::size_t>(group.rank()); shard < shards;
-           shard += static_cast<std::size_t>(group.size()))
-        set->check_shard(shard);
-    } catch (const NewerCheckpoint&) {
-      throw;
-    } catch (const InvalidArgument& error) {
-      damage = error.what();
-    }
-  });
-  for (const Bytes& told : all_gather_bytes(
-           group, std::as_bytes(std::span(damage)), {.label = kLoading}))
-    if (!told.empty())
-      return {reinterpret_cast<const char*>(told.data()), told.size()};
-  return "";
-}
-
-// Sends rank 0's path to all ranks; empty for none.
-fs::path share_path(ProcessGroup& group, const std::string& own,
-                    std::string_view label) {
-  const Bytes name = broadcast_bytes(group, std::as_bytes(std::span(own)), 0,
-                                     {.label = label});
-  return std::string(reinterpret_cast<const char*>(name.data()), name.size());
-}
-
-// Throws where this rank does not see `folder`, which rank 0 has made.
-void check_seen(const fs::path& folder, int rank) {
-  if (fs::is_directory(folder)) return;
-  throw SystemError(
-      "rank " + std::to_string(rank) + " does not see the folder \"" +
-          folder.string() +
-          "\", which rank 0 has made\n  likely:  the ranks' hosts share no "
-          "file system there\n  next:    name a folder that all ranks see, or "
-          "save checkpoints in one file",
-      ENOENT);
+// Throws where the name of a checkpoint belongs to something else.
+void check_replaces_set(const fs::path& path) {
+  std::error_code error;
+  const bool is_free = fs::is_empty(path, error) || !fs::exists(path, error);
+  if (is_free || CheckpointSet::is_at(path)) return;
+  throw InvalidArgument("the folder \"" + path.string() +
+                        "\" is no checkpoint, and one of this step needs its "
+                        "name\n  next:    move it to another place");
 }
 
 void restore_file(ProcessGroup& group, const TrainingState& state,
@@ -217,12 +207,15 @@ CheckpointFolder& CheckpointFolder::operator=(
   options_ = std::move(other.options_);
   damaged_ = std::move(other.damaged_);
   waits_ = other.waits_;
+  being_written_ = std::move(other.being_written_);
   return *this;
 }
 
-ProcessGroup& CheckpointFolder::group() {
+ProcessGroup& CheckpointFolder::group() { return *group_pointer(); }
+
+const std::shared_ptr<ProcessGroup>& CheckpointFolder::group_pointer() {
   if (!options_.group) options_.group = default_group();
-  return *options_.group;
+  return options_.group;
 }
 
 void CheckpointFolder::save(const TrainingState& state, std::int64_t step) {
@@ -243,33 +236,41 @@ void CheckpointFolder::save_shards(const TrainingState& state,
     ++waits_.count;
     waits_.time += std::chrono::steady_clock::now() - start;
   }
-  group();
   if (!writer_)
-    writer_ = make_shared_in_own_process<ShardWriter>(options_.group);
+    writer_ = make_shared_in_own_process<ShardWriter>(group_pointer());
+  step = share_number(group(), step, kSaving);
   SetToWrite set{.sealed = folder_ / name_of(step, options_.format)};
   set.manifest.step = step;
   const std::vector<StatePiece> pieces =
       collect_pieces(state, group(), set.manifest.texts);
   run_on_rank_zero(group(), kSaving, [&] {
     begin_step(step);
+    check_replaces_set(set.sealed);
     set.unsealed = leftover_of(set.sealed);
-    fs::create_directory(set.unsealed);
+    std::error_code error;
+    if (!fs::create_directory(set.unsealed, error))
+      throw SystemError("cannot make the folder \"" + set.unsealed.string() +
+                            "\" for a checkpoint",
+                        error.value());
   });
-  // The number of rank 0's process is in the name.
   set.unsealed =
-      folder_ / share_path(group(), set.unsealed.filename().string(), kSaving);
+      folder_ / share_path(group(), set.unsealed.filename(), kSaving);
   run_on_all_ranks(group(), kSaving, [&] {
     check_seen(set.unsealed, group().rank());
     writer_->snapshot(pieces);
   });
-  damaged_.erase(set.sealed);
-  set.when_sealed = [path = set.sealed, keep = options_.keep,
-                     damaged = damaged_] { delete_old(path, keep, damaged); };
+  being_written_ = set.sealed;
+  set.when_sealed = [written = Checkpoint{step, set.sealed},
+                     keep = options_.keep, damaged = damaged_] {
+    delete_old(written, keep, damaged);
+  };
   writer_->start(std::move(set));
 }
 
 void CheckpointFolder::finish() {
-  if (writer_) writer_->wait();
+  if (!writer_) return;
+  writer_->wait();
+  damaged_.erase(being_written_);
 }
 
 std::optional<fs::path> CheckpointFolder::resume(const TrainingState& state) {
@@ -292,25 +293,24 @@ std::optional<fs::path> CheckpointFolder::restore_found(
       found = from.empty() ? find_newest(*this, damage) : find_at(from, damage);
       for (const auto& [path, problem] : damage) damaged_.insert(path);
     });
-    const bool has_set = found && found->set;
-    const std::string kind = has_set ? "set " : "file ";
-    const std::string told =
-        share_path(group(), found ? kind + found->path.string() : "", kLoading)
-            .string();
-    if (told.empty()) return std::nullopt;
-    const fs::path path = told.substr(told.find(' ') + 1);
-    if (!told.starts_with("set ")) {
+    const fs::path path =
+        share_path(group(), found ? found->path : "", kLoading);
+    if (path.empty()) return std::nullopt;
+    const bool is_set =
+        share_number(group(), found && found->set ? 1 : 0, kLoading) == 1;
+    if (!is_set) {
       restore_file(group(), state, found, path);
       return path;
     }
     std::optional<CheckpointSet> set;
     if (found) set = std::move(found->set);
-    const std::string problem = open_set(group(), path, set);
-    if (problem.empty()) {
+    const SetProblem problem = open_set(group(), path, set);
+    if (!problem) {
       restore(state, *set, group(), path.string());
       return path;
     }
-    if (group().rank() == 0) note_damage(path, problem, damage);
+    if (group().rank() == 0 && !problem.is_gone)
+      note_damage(path, problem.damage, damage);
   }
 }
 
@@ -329,21 +329,24 @@ std::chrono::nanoseconds CheckpointFolder::lock_timeout() const {
 }
 
 std::vector<fs::path> CheckpointFolder::files() const {
-  return checkpoints_in(folder_);
+  std::vector<fs::path> paths;
+  for (Checkpoint& found : checkpoints_in(folder_))
+    paths.push_back(std::move(found.path));
+  return paths;
 }
 
 void CheckpointFolder::check_step(std::int64_t step) const {
   if (step < 0)
     throw InvalidArgument("a checkpoint cannot be of step " +
                           std::to_string(step) + "; the first is 0");
-  auto later = files();
-  std::erase_if(later, [&](const fs::path& path) {
-    return *step_of(path) <= step || damaged_.contains(path);
+  auto later = checkpoints_in(folder_);
+  std::erase_if(later, [&](const Checkpoint& found) {
+    return found.step <= step || damaged_.contains(found.path);
   });
   if (later.empty()) return;
   throw InvalidArgument(
       "the folder \"" + folder_.string() + "\" holds \"" +
-      later.back().filename().string() + "\", of a later step than " +
+      later.back().path.filename().string() + "\", of a later step than " +
       std::to_string(step) +
       ", which would count as the newest"
       "\n  next:    save to another folder, or move the later checkpoints "
@@ -385,7 +388,7 @@ fs::path write_checkpoint(CheckpointFolder& folder, TensorArchive checkpoint,
   fs::path path = folder.folder_ / name_of(step, format);
   write_archive(path, checkpoint, format);
   folder.damaged_.erase(path);
-  delete_old(path, folder.options_.keep, folder.damaged_);
+  delete_old({step, path}, folder.options_.keep, folder.damaged_);
   return path;
 }
 

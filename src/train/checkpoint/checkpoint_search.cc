@@ -2,12 +2,17 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
 #include "src/base/log.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/rank_zero.h"
+#include "src/train/checkpoint/shared_folder.h"
 
 namespace lockstep {
 namespace {
@@ -53,6 +58,26 @@ bool has_shards(const fs::path& folder) {
   });
 }
 
+std::vector<std::string> all_gather_texts(ProcessGroup& group,
+                                          const std::string& own) {
+  std::vector<std::string> texts;
+  for (const Bytes& told : all_gather_bytes(
+           group, std::as_bytes(std::span(own)), {.label = kLoading}))
+    texts.emplace_back(reinterpret_cast<const char*>(told.data()), told.size());
+  return texts;
+}
+
+// Throws unless all ranks have read the same manifest.
+void check_same_set(ProcessGroup& group, const fs::path& path,
+                    const std::string& checksum) {
+  const auto all = all_gather_texts(group, checksum);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    if (all[rank] != all[0])
+      refuse_unshared("ranks 0 and " + std::to_string(rank) +
+                      " see different checkpoints at \"" + path.string() +
+                      "\"");
+}
+
 }  // namespace
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
@@ -92,7 +117,8 @@ std::optional<FoundCheckpoint> find_newest(const CheckpointFolder& folder,
 }
 
 std::optional<FoundCheckpoint> find_at(const fs::path& path, Damage& damage) {
-  if (!fs::is_directory(path) || CheckpointSet::is_at(path)) {
+  std::error_code error;
+  if (!fs::is_directory(path, error) || CheckpointSet::is_at(path)) {
     if (const auto known = damage.find(path); known != damage.end())
       throw InvalidArgument(known->second);
     return open_whole(path);
@@ -108,6 +134,42 @@ std::optional<FoundCheckpoint> find_at(const fs::path& path, Damage& damage) {
     throw InvalidArgument("the folder \"" + path.string() +
                           "\" holds no checkpoint to resume from");
   return newest;
+}
+
+SetProblem open_set(ProcessGroup& group, const fs::path& path,
+                    std::optional<CheckpointSet>& set) {
+  constexpr std::string_view kGone = "gone";
+  std::string problem;
+  run_on_all_ranks(group, kLoading, [&] {
+    try {
+      if (!set) set.emplace(path);
+      const std::size_t shards = set->manifest().shards.size();
+      for (auto shard = static_cast<std::size_t>(group.rank()); shard < shards;
+           shard += static_cast<std::size_t>(group.size()))
+        set->check_shard(shard);
+    } catch (const NewerCheckpoint&) {
+      throw;
+    } catch (const InvalidArgument& error) {
+      problem = error.what();
+    } catch (const SystemError& error) {
+      if (error.error_number() != ENOENT || CheckpointSet::is_at(path)) throw;
+      problem = kGone;
+    }
+  });
+  const std::vector<std::string> problems = all_gather_texts(group, problem);
+  const auto first = std::ranges::find_if_not(problems, &std::string::empty);
+  if (first == problems.end()) {
+    check_same_set(group, path, set->manifest().checksum);
+    return {};
+  }
+  if (*first != kGone) return {.damage = *first};
+  run_on_rank_zero(group, kLoading, [&] {
+    if (CheckpointSet::is_at(path))
+      refuse_unshared("rank " + std::to_string(first - problems.begin()) +
+                      " does not see the checkpoint \"" + path.string() +
+                      "\", which rank 0 sees");
+  });
+  return {.is_gone = true};
 }
 
 }  // namespace lockstep

@@ -3,7 +3,7 @@
 // Only damage makes the search go on to an older one: a checkpoint that cannot
 // be read now, or that a later version wrote, may be complete.
 //
-// Threads: any thread.
+// Threads: any thread, except where a group is passed.
 // Errors:  InvalidArgument where nothing can be used, naming what is damaged;
 //          NewerCheckpoint; SystemError where something exists and cannot be
 //          read.
@@ -13,13 +13,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "lockstep/comm/process_group.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
+
+// The label of the collectives that load one.
+inline constexpr std::string_view kLoading = "loading a checkpoint";
 
 // A checkpoint: a file's bytes and their contents, or a set whose shards are
 // not read yet.
@@ -45,6 +50,21 @@ std::optional<FoundCheckpoint> find_newest(const CheckpointFolder& folder,
 // The checkpoint at `path`, or the newest in the folder `path`.
 std::optional<FoundCheckpoint> find_at(const std::filesystem::path& path,
                                        Damage& damage);
+
+// Why a set cannot be used: its damage, or that a running writer has deleted
+// it.
+struct SetProblem {
+  std::string damage{};
+  bool is_gone = false;
+
+  explicit operator bool() const { return is_gone || !damage.empty(); }
+};
+
+// Opens the set at `path` on every rank, on rank 0 maybe before; the ranks
+// divide the reading of its shards. Returns what some rank found, the same on
+// all. A collective. InvalidArgument where the ranks see different sets.
+SetProblem open_set(ProcessGroup& group, const std::filesystem::path& path,
+                    std::optional<CheckpointSet>& set);
 
 // Empty for a folder that does not exist.
 std::vector<std::filesystem::path> entries_of(

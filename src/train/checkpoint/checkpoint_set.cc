@@ -134,7 +134,11 @@ std::uint64_t ShardedTensor::elements() const {
 
 bool CheckpointSet::is_at(const fs::path& path) {
   std::error_code error;
-  return fs::exists(path / kManifestName, error);
+  const bool exists = fs::exists(path / kManifestName, error);
+  if (error)
+    throw SystemError("cannot read \"" + (path / kManifestName).string() + "\"",
+                      error.value());
+  return exists;
 }
 
 CheckpointSet::CheckpointSet(fs::path path)

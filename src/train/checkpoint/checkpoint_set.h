@@ -43,7 +43,8 @@ struct ShardedTensor {
 
 class CheckpointSet {
  public:
-  // Whether there is a folder with a manifest at `path`.
+  // Whether there is a folder with a manifest at `path`. SystemError where that
+  // cannot be known: it may be complete.
   static bool is_at(const std::filesystem::path& path);
 
   // Checks everything except the shards' checksums.

@@ -11,9 +11,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
+#include "src/base/log.h"
 #include "src/comm/group/group_core.h"
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/checkpoint_checksum.h"
+#include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
 
 namespace lockstep {
@@ -44,7 +46,12 @@ ShardWriter::ShardWriter(std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)), duplicate_(group_->core().duplicate()) {}
 
 ShardWriter::~ShardWriter() {
-  if (thread_.joinable()) thread_.join();
+  try {
+    wait();
+  } catch (const std::exception& error) {
+    log(LogLevel::kError,
+        std::string("the last checkpoint was not written: ") + error.what());
+  }
 }
 
 void ShardWriter::snapshot(std::span<const StatePiece> pieces) {
@@ -93,13 +100,19 @@ void ShardWriter::start(SetToWrite set) {
     }
     busy_ = false;
   };
-  if (duplicate_)
-    thread_ = std::thread(work);
-  else
-    work();  // in the group's own order of collectives
+  try {
+    if (duplicate_) thread_ = std::thread(work);
+  } catch (const std::system_error& error) {
+    // The other ranks' threads wait for this rank's shard.
+    log(LogLevel::kWarn, std::string("training waits for a checkpoint, since "
+                                     "no thread can be started to write it: ") +
+                             error.what());
+  }
+  if (!thread_.joinable()) work();
 }
 
 void ShardWriter::wait() {
+  if (!process_.is_current()) return;
   if (thread_.joinable()) thread_.join();
   if (auto error = std::exchange(error_, nullptr))
     std::rethrow_exception(error);
@@ -157,6 +170,8 @@ void ShardWriter::seal(const SetToWrite& set, const ShardFile& own) {
     const std::array<std::span<const std::byte>, 1> pieces{
         std::as_bytes(std::span(sealed))};
     replace_file(set.unsealed / kManifestName, pieces);
+    // Older checkpoints may be deleted only for one that can be read.
+    const CheckpointSet readable(set.unsealed);
     replace_folder(set.unsealed, set.sealed);
     if (set.when_sealed) set.when_sealed();
   });

@@ -4,9 +4,9 @@
 // snapshot() copies what this rank writes; training may then continue. A thread
 // writes the copy to the disk, and waits for the other ranks' threads on a
 // duplicate of the group, whose order of collectives is its own. When all
-// shards are on the disk rank 0's thread writes the manifest and gives the
-// folder its name. The memory of the copy, as large as the largest shard so
-// far, stays for the next one.
+// shards are on the disk rank 0's thread writes the manifest, reads the set's
+// headers, and gives the folder its name. The memory of the copy, as large as
+// the largest shard so far, stays for the next one.
 //
 // Threads: an object belongs to one thread of a rank; every rank has one, and
 //          starts it for the same checkpoints. Held by OwnProcessPointer: a
@@ -30,6 +30,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "src/base/own_process.h"
 #include "src/train/checkpoint/checkpoint_manifest.h"
 #include "src/train/checkpoint/safetensors.h"
 #include "src/train/checkpoint/state_pieces.h"
@@ -48,7 +49,7 @@ class ShardWriter {
  public:
   // A collective.
   explicit ShardWriter(std::shared_ptr<ProcessGroup> group);
-  // Waits for the checkpoint in progress. Its error is lost.
+  // Waits for the checkpoint in progress, and logs its error.
   ~ShardWriter();
   ShardWriter(const ShardWriter&) = delete;
   ShardWriter& operator=(const ShardWriter&) = delete;
@@ -59,7 +60,8 @@ class ShardWriter {
   void start(SetToWrite set);
 
   bool is_busy() const { return busy_; }
-  // Waits for the checkpoint in progress, if there is one.
+  // Waits for the checkpoint in progress, if there is one. In a forked child it
+  // does nothing.
   void wait();
 
  private:
@@ -81,6 +83,7 @@ class ShardWriter {
   std::atomic<bool> busy_ = false;
   std::exception_ptr error_;  // of the thread, once it has ended
   std::thread thread_;
+  OwnProcess process_;
 };
 
 }  // namespace lockstep

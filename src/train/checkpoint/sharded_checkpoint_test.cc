@@ -317,6 +317,30 @@ TEST(ShardsOfACheckpoint, RestoreEachRanksOwnNumbers) {
   EXPECT_NE(saved[0], saved[1]);
 }
 
+// Between hosts no group has a duplicate: save() itself writes.
+TEST(ShardsOfSeveralHosts, RestoreTheSameBits) {
+  for (const std::string backend : {"gloo", "hybrid"}) {
+    const TestDirectory directory;
+    std::string whole, resumed;
+    run_ranks_on({"a", "a", "b"}, backend, [&](const Group& group) {
+      ShardedLoop loop(group, kShardedSgd);
+      loop.train(3);
+      CheckpointFolder folder = sharded_folder(directory.path(), group);
+      folder.save(loop.state(), 3);
+      loop.train(2);
+      folder.finish();
+      if (group->rank() == 0) whole = loop.bits();
+    });
+    run_ranks_on({"a", "b"}, backend, [&](const Group& group) {
+      ShardedLoop loop(group, kShardedSgd);
+      sharded_folder(directory.path(), group).resume(loop.state());
+      loop.train(2);
+      if (group->rank() == 1) resumed = loop.bits();
+    });
+    EXPECT_EQ(resumed, whole) << backend;
+  }
+}
+
 // Between an optimizer on each rank and a sharded one, either way.
 TEST(ShardsOfACheckpoint, AreReadByTheOtherKindOfOptimizer) {
   const auto rule = torch::optim::AdamWOptions(0.01).weight_decay(0.1);

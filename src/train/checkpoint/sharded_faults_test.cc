@@ -3,17 +3,23 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/wait.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 #include <unistd.h>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/file_size_limit.h"
@@ -22,6 +28,7 @@
 #include "src/comm/testing/run_ranks.h"
 #include "src/train/checkpoint/checkpoint_checksum.h"
 #include "src/train/checkpoint/checkpoint_set.h"
+#include "src/train/checkpoint/shared_folder.h"
 
 namespace lockstep {
 namespace {
@@ -136,6 +143,7 @@ TEST(AForkedChild, DoesNotWaitForTheShards) {
     folder->save(state, 1);
     const pid_t child = ::fork();
     if (child == 0) {
+      folder->finish();
       folder.reset();
       ::_exit(0);
     }
@@ -158,6 +166,192 @@ TEST(TheEndOfAFolder, WaitsForTheShards) {
       folder = shards_in(directory.path(), group);  // ends the first
     }
     EXPECT_TRUE(CheckpointSet::is_at(directory / "checkpoint-000001"));
+  });
+}
+
+// A folder that keeps one checkpoint, with that of step 1.
+struct OneSaved {
+  OneSaved(const fs::path& path, const Ranks& ranks)
+      : group(ranks), folder(shards_in(path, ranks, 1)) {
+    folder.save(state(), 1);
+    folder.finish();
+    group->barrier().wait();
+  }
+
+  TrainingState state(torch::optim::Optimizer* optimizer = nullptr) {
+    return {
+        .model = model, .optimizer = optimizer, .counters = {{"step", &step}}};
+  }
+  void set_weights(double value) {
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& tensor : model->parameters()) tensor.fill_(value);
+  }
+
+  Ranks group;
+  std::shared_ptr<torch::nn::Module> model = torch::nn::Linear(40, 50).ptr();
+  std::int64_t step = 1;
+  CheckpointFolder folder;
+};
+
+TEST(RanksThatPassDifferentSteps, SaveTheStepOfRankZero) {
+  const TestDirectory directory;
+  run_ranks("shm", 2, [&](const Ranks& group) {
+    OneSaved run(directory.path(), group);
+    run.step = 7;
+    run.folder.save(run.state(), 7 + group->rank());
+    run.step = 0;
+    EXPECT_EQ(run.folder.resume(run.state()), directory / "checkpoint-000007");
+    EXPECT_EQ(run.step, 7);
+  });
+}
+
+TEST(RanksWhoseModelsDiffer, SaveTheModelOfRankZero) {
+  const TestDirectory directory;
+  run_ranks("shm", 3, [&](const Ranks& group) {
+    OneSaved run(directory.path(), group);
+    run.set_weights(1 + group->rank());
+    run.folder.save(run.state(), 2);
+    run.set_weights(9);
+    run.folder.resume(run.state());
+    for (const at::Tensor& tensor : run.model->parameters())
+      EXPECT_TRUE(tensor.eq(1).all().item<bool>());
+  });
+}
+
+// A sharded optimizer on the ranks `first` and `first` + 2 of four.
+struct HalfOptimizer {
+  HalfOptimizer(ProcessGroup& all, const std::vector<at::Tensor>& parameters) {
+    for (const int first : {0, 1})
+      if (auto mine = new_group(all, std::array{first, first + 2});
+          mine->is_member())
+        half = std::move(mine);
+    optimizer.emplace(parameters, torch::optim::SGDOptions(0.1).momentum(0.9),
+                      ZeroRedundancyOptimizerOptions{.group = half});
+    for (const at::Tensor& tensor : parameters)
+      tensor.mutable_grad() = at::ones_like(tensor);
+    optimizer->step();
+  }
+
+  Ranks half;
+  std::optional<ZeroRedundancyOptimizer> optimizer;
+};
+
+TEST(StateThatIsDividedAmongOtherRanks, IsRefused) {
+  const TestDirectory directory;
+  run_ranks("shm", 4, [&](const Ranks& group) {
+    OneSaved run(directory.path(), group);
+    HalfOptimizer half(*group, run.model->parameters());
+    EXPECT_THAT(error_text<InvalidArgument>(
+                    [&] { run.folder.save(run.state(&*half.optimizer), 2); }),
+                AllOf(HasSubstr("is divided among 2 ranks, and 4 save"),
+                      HasSubstr("CheckpointFolderOptions::group")));
+    TrainingState nameless = run.state(&*half.optimizer);
+    nameless.model = nullptr;
+    EXPECT_THAT(
+        error_text<InvalidArgument>([&] { run.folder.save(nameless, 2); }),
+        HasSubstr("set TrainingState::model on every rank"));
+    EXPECT_EQ(run.folder.resume(run.state()), directory / "checkpoint-000001");
+  });
+}
+
+// Ranks 0 and 1 hold the same half of the state.
+TEST(ShardsThatMakeNoWhole, AreNotSealedAndKeepTheCheckpointBefore) {
+  const TestDirectory directory;
+  run_ranks("shm", 4, [&](const Ranks& group) {
+    const Ranks pair = new_group(*group, std::array{0, 1});
+    torch::nn::Linear model(40, 50);
+    HalfOptimizer half(*group, model->parameters());
+    if (pair->is_member()) {
+      OneSaved run(directory.path(), pair);
+      run.model = model.ptr();
+      run.folder.save(run.state(&*half.optimizer), 2);
+      EXPECT_THAT(error_text<Error>([&] { run.folder.finish(); }),
+                  HasSubstr("do not make a whole tensor"));
+      EXPECT_TRUE(CheckpointSet::is_at(directory / "checkpoint-000001"));
+    }
+    group->barrier().wait();
+  });
+  EXPECT_EQ(directory.entries().size(), 2u);  // with the lock
+}
+
+TEST(AFolderOfAnotherProgram, IsNotReplacedByASet) {
+  const TestDirectory directory;
+  const fs::path theirs = directory / "checkpoint-000002";
+  fs::create_directory(theirs);
+  const std::string note = "theirs";
+  replace_file(theirs / "note", std::array{std::as_bytes(std::span(note))});
+  run_ranks("shm", 2, [&](const Ranks& group) {
+    OneSaved run(directory.path(), group);
+    EXPECT_THAT(
+        error_text<Error>([&] { run.folder.save(run.state(), 2); }),
+        AllOf(HasSubstr(theirs.string()), HasSubstr("is no checkpoint")));
+    run.folder.save(run.state(), 3);
+    run.folder.finish();
+  });
+  EXPECT_TRUE(fs::exists(theirs / "note"));
+}
+
+TEST(ASetThatCannotBeRead, IsNotSkipped) {
+  const TestDirectory directory;
+  const fs::path newest = directory / "checkpoint-000002";
+  fs::create_directory(newest);
+  fs::create_symlink(kManifestName, newest / kManifestName);  // to itself
+  run_ranks("shm", 2, [&](const Ranks& group) {
+    CheckpointFolder folder = shards_in(directory.path(), group);
+    const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
+    EXPECT_THAT(error_text<Error>([&] { folder.resume(state); }),
+                HasSubstr((newest / kManifestName).string()));
+    EXPECT_THROW(folder.save(state, 3), Error);
+  });
+}
+
+// Each rank has a working directory of its own, as two hosts have two disks.
+TEST(RanksThatSeeDifferentFolders, AreToldBeforeTheyRestore) {
+  const TestDirectory directory;
+  run_ranks("shm", 2, [&](const Ranks& group) {
+    const fs::path host = directory / std::to_string(group->rank());
+    fs::create_directory(host);
+    ASSERT_EQ(::unshare(CLONE_FS), 0);
+    ASSERT_EQ(::chdir(host.c_str()), 0);
+    std::int64_t step = 3 + group->rank();
+    const TrainingState state{.model = torch::nn::Linear(2, 2).ptr(),
+                              .counters = {{"step", &step}}};
+    const auto alone = new_group(*group, std::array{0});
+    const auto other = new_group(*group, std::array{1});
+    CheckpointFolder mine =
+        shards_in("runs", alone->is_member() ? alone : other);
+    mine.save(state, 5);
+    mine.finish();
+    CheckpointFolder folder = shards_in("runs", group);
+    EXPECT_THAT(error_text<InvalidArgument>([&] { folder.resume(state); }),
+                AllOf(HasSubstr("ranks 0 and 1 see different checkpoints at"),
+                      HasSubstr("checkpoint-000005")));
+    EXPECT_THAT(error_text<Error>([&] { check_shared(*group, "runs"); }),
+                HasSubstr("rank 1 does not see \"runs/.checkpoint-probe-"));
+    group->barrier().wait();
+    if (group->rank() == 1) fs::remove_all("runs");
+    EXPECT_THAT(error_text<InvalidArgument>([&] { folder.resume(state); }),
+                HasSubstr("rank 1 does not see the checkpoint"));
+    EXPECT_EQ(step, 3 + group->rank());
+  });
+}
+
+TEST(AFolderThatEndsWithoutFinish, LogsThatItsLastSetWasNotWritten) {
+  const TestDirectory directory;
+  const SigxfszIgnored no_signal;
+  run_ranks("shm", 1, [&](const Ranks& group) {
+    auto folder =
+        std::make_unique<CheckpointFolder>(shards_in(directory.path(), group));
+    const TrainingState state{.model = torch::nn::Linear(2000, 1000).ptr()};
+    folder->save(state, 1);
+    folder->finish();
+    const FileSizeLimit limit(std::size_t{3} << 20);
+    ::testing::internal::CaptureStderr();
+    folder->save(state, 2);
+    folder.reset();
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                AllOf(HasSubstr("the last checkpoint was not written"),
+                      HasSubstr("File too large")));
   });
 }
 

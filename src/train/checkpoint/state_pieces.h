@@ -36,11 +36,14 @@ std::vector<std::int64_t> order_of(const at::Tensor& dense);
 // The whole of a tensor, as it lies in memory where it is dense.
 StatePiece whole_piece(const std::string& name, const at::Tensor& tensor);
 
-// This rank's pieces of tensors that all ranks hold. A collective: where the
-// ranks' tensors differ in names, types, shapes or layout, as where only one
-// rank has a model, rank 0 gets all of them.
-std::vector<StatePiece> divide_pieces(const NamedTensors& held_by_all,
-                                      ProcessGroup& group);
+// This rank's part of `held_by_all`, whole pieces that all ranks hold. A
+// collective: where the ranks' pieces differ in names, types, shapes, layout or
+// in one of the elements that are compared, as where only one rank has a model,
+// rank 0 gets all of them. Each 1021st element is compared: replicas that took
+// different steps differ nearly everywhere, and reading all of the state on
+// every rank would cost more than writing it.
+std::vector<StatePiece> divide_pieces(
+    const std::vector<StatePiece>& held_by_all, ProcessGroup& group);
 
 // A tensor of the set, in memory of its own.
 at::Tensor read_tensor(const CheckpointSet& set, const std::string& name);

@@ -105,12 +105,26 @@ TensorArchive assemble(const TrainingState& state,
 
 // This rank's share of the optimizer's state, if it is sharded; otherwise all
 // of it.
-ShardTensors optimizer_of(const TrainingState& state) {
-  if (state.optimizer == nullptr || !state.model) return {};
-  if (const auto* sharded =
-          dynamic_cast<const ZeroRedundancyOptimizer*>(state.optimizer))
-    return shard_of(*sharded, *state.model);
-  return {.options = tensors_of(*state.optimizer, *state.model)};
+ShardTensors optimizer_of(const TrainingState& state, int ranks) {
+  if (state.optimizer == nullptr) return {};
+  const auto* sharded =
+      dynamic_cast<const ZeroRedundancyOptimizer*>(state.optimizer);
+  if (sharded == nullptr)
+    return state.model ? ShardTensors{.options = tensors_of(*state.optimizer,
+                                                            *state.model)}
+                       : ShardTensors{};
+  if (!state.model)
+    throw InvalidArgument(
+        "a sharded optimizer cannot be saved without the model, which names "
+        "its parameters\n  next:    set TrainingState::model on every rank");
+  if (const auto holders = sharded->shard().plan().ranks.size();
+      holders != static_cast<std::size_t>(ranks))
+    throw InvalidArgument(
+        "the optimizer's state is divided among " + std::to_string(holders) +
+        " ranks, and " + std::to_string(ranks) +
+        " save the checkpoint\n  next:    set CheckpointFolderOptions::group "
+        "to the optimizer's group, or save checkpoints in one file");
+  return shard_of(*sharded, *state.model);
 }
 
 // Whether ranks divide a tensor that all of them have: the others are small and
@@ -367,24 +381,26 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
                                        SafetensorsMetadata& texts) {
   const c10::AutoGradMode no_grad(false);
   broadcast_buffers(state, group);
-  ShardTensors optimizer = optimizer_of(state);
-  TensorArchive all = assemble(state, optimizer.options, group.size());
-  texts = std::move(all.metadata);
-  NamedTensors divided;
-  std::vector<StatePiece> of_rank_zero;
-  for (const auto& [name, tensor] : all.tensors)
-    if (is_divided(name))
-      divided.emplace(name, tensor);
-    else if (group.rank() == 0)
-      of_rank_zero.push_back(whole_piece(name, tensor));
+  std::vector<StatePiece> divided, undivided;
+  run_on_all_ranks(group, "saving a checkpoint", [&] {
+    ShardTensors optimizer = optimizer_of(state, group.size());
+    TensorArchive all = assemble(state, optimizer.options, group.size());
+    texts = std::move(all.metadata);
+    for (const auto& [name, tensor] : all.tensors)
+      if (is_divided(name))
+        divided.push_back(whole_piece(name, tensor));
+      else if (group.rank() == 0)
+        undivided.push_back(whole_piece(name, tensor));
+    for (StatePiece& piece : optimizer.pieces) {
+      piece.name.insert(0, kOptimizerPrefix);
+      undivided.push_back(std::move(piece));
+    }
+    for (const auto& [name, tensor] : own_tensors(state))
+      undivided.push_back(
+          whole_piece(rank_prefix(group.rank()) + name, tensor));
+  });
   std::vector<StatePiece> mine = divide_pieces(divided, group);
-  std::ranges::move(of_rank_zero, std::back_inserter(mine));
-  for (StatePiece& piece : optimizer.pieces) {
-    piece.name.insert(0, kOptimizerPrefix);
-    mine.push_back(std::move(piece));
-  }
-  for (const auto& [name, tensor] : own_tensors(state))
-    mine.push_back(whole_piece(rank_prefix(group.rank()) + name, tensor));
+  std::ranges::move(undivided, std::back_inserter(mine));
   return mine;
 }
 

@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
+#include "src/train/checkpoint/shared_folder.h"
 #include "src/train/trainer/run_description.h"
 
 namespace lockstep {
@@ -91,7 +92,7 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::begin() {
-  if (!options_.checkpoint_dir.empty())
+  if (!options_.checkpoint_dir.empty()) {
     run_on_rank_zero(*group_, "preparing to save checkpoints", [&] {
       folder_.prepare();
       // Otherwise the checkpoints of this run would replace those of another.
@@ -99,6 +100,9 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
           !is_of(options_.resume, options_.checkpoint_dir))
         refuse_used_folder();
     });
+    if (format_of(options_) == CheckpointFormat::kSharded)
+      check_shared(*group_, options_.checkpoint_dir);
+  }
   if (options_.resume.empty()) return std::nullopt;
   const auto from = restore();
   if (!options_.checkpoint_dir.empty())

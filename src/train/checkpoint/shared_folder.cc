@@ -1,0 +1,55 @@
+#include "src/train/checkpoint/shared_folder.h"
+
+#include <span>
+#include <string>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
+#include "src/base/secret.h"
+#include "src/base/text_file.h"
+#include "src/train/checkpoint/rank_zero.h"
+
+namespace lockstep {
+
+namespace fs = std::filesystem;
+
+void refuse_unshared(const std::string& problem) {
+  throw InvalidArgument(
+      problem +
+      "\n  likely:  the ranks' hosts share no file system there"
+      "\n  next:    name a folder that all ranks see, or save checkpoints in "
+      "one file");
+}
+
+void check_seen(const fs::path& path, int rank) {
+  std::error_code error;
+  if (fs::exists(path, error)) return;
+  refuse_unshared("rank " + std::to_string(rank) + " does not see \"" +
+                  path.string() + "\", which rank 0 has made" +
+                  (error ? ": " + error.message() : ""));
+}
+
+fs::path share_path(ProcessGroup& group, const fs::path& own,
+                    std::string_view label) {
+  const std::string text = own.string();
+  const Bytes name = broadcast_bytes(group, std::as_bytes(std::span(text)), 0,
+                                     {.label = label});
+  return std::string(reinterpret_cast<const char*>(name.data()), name.size());
+}
+
+void check_shared(ProcessGroup& group, const fs::path& folder) {
+  constexpr std::string_view kPreparing = "preparing to save checkpoints";
+  fs::path probe;
+  run_on_rank_zero(group, kPreparing, [&] {
+    // A killed rank leaves a file that counts as a leftover.
+    probe = ".checkpoint-probe-" + random_hex(8) + ".tmp";
+    replace_text_file(folder / probe, "");
+  });
+  probe = folder / share_path(group, probe, kPreparing);
+  run_on_all_ranks(group, kPreparing, [&] { check_seen(probe, group.rank()); });
+  std::error_code ignored;
+  if (group.rank() == 0) fs::remove(probe, ignored);
+}
+
+}  // namespace lockstep
