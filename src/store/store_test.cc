@@ -342,10 +342,11 @@ TEST_P(EveryStore, ExecutesTheLastWillOfAClientThatIsDestroyed) {
   if (scheme() == "memory") GTEST_SKIP() << "no reader is left";
   auto leaving = open();
   leaving->set_last_will({"old"}, to_bytes("old"), kTimeout);
-  leaving->set_last_will({"will"}, to_bytes("gone"), kTimeout);
+  leaving->set_last_will({"will", "any"}, to_bytes("gone"), kTimeout);
   const auto store = open();
   EXPECT_THROW(store->get("will", Deadline(20ms)), Timeout);
   leaving.reset();
+  EXPECT_EQ(text_of(*store, "any"), "gone");
   EXPECT_EQ(text_of(*store, "will"), "gone");
   EXPECT_FALSE(store->erase("old", kTimeout));
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <latch>
+#include <numeric>
 #include <thread>
 
 #include "lockstep/base/error.h"
@@ -89,6 +90,26 @@ TEST_P(Groups, OfTheSameRanksAreDifferentGroups) {
     EXPECT_NE(one->name(), other->name());
     one->leave();
     EXPECT_THAT(ask_members(*other, world->rank()), ElementsAre(0, 1));
+  });
+}
+
+// From 33 members on the name of a group does not contain all of them.
+TEST(NewGroups, OfManyRanksDifferThoughTheyShareTheFirstOnes) {
+  run_ranks("shm", 36, [](const Group& world) {
+    std::vector<int> members(35);
+    std::iota(members.begin(), members.end(), 0);
+    const Group one = new_group(*world, members);
+    members.back() = 35;
+    const Group other = new_group(*world, members);
+    EXPECT_NE(one->name(), other->name());
+    EXPECT_LT(one->name().size(), 80u);
+    if (other->is_member()) {
+      EXPECT_EQ(ask_members(*other, world->rank()), members);
+    }
+    members.back() = 34;
+    if (one->is_member()) {
+      EXPECT_EQ(ask_members(*one, world->rank()), members);
+    }
   });
 }
 

@@ -329,6 +329,32 @@ TEST(HostGroup, NamesWhoIsMissingEvenOnceItHasGivenUp) {
   EXPECT_THAT(there->missing(alone), ElementsAre(2));
 }
 
+// Ranks 1 and 3 are not the first ones of their hosts: no connection exists
+// before the first message.
+TEST(HybridMessages, ArriveFromARankThatLeavesAtOnce) {
+  run_ranks_on({"a", "a", "b", "b"}, "hybrid",
+               [](std::shared_ptr<ProcessGroup> group) {
+                 std::vector<int> value{7 * group->rank()};
+                 if (group->rank() == 3) {
+                   const Work sent = group->isend(view(value), 1);
+                   group->leave();
+                 }
+                 if (group->rank() == 1) {
+                   group->irecv(view(value), kAnySource).wait();
+                   EXPECT_EQ(value[0], 21);
+                 }
+               });
+}
+
+TEST(HybridMessages, FromAnyRankEndWhenEveryOtherRankHasLeft) {
+  run_ranks_on(
+      {"a", "a", "b", "b"}, "hybrid", [](std::shared_ptr<ProcessGroup> group) {
+        if (group->rank() != 1) return group->leave();
+        std::vector<int> value{0};
+        EXPECT_THROW(group->irecv(view(value), kAnySource).wait(), PeerFailure);
+      });
+}
+
 TEST(HybridGroups, OfOneHostAreSharedMemoryAndOfLonelyRanksTheWire) {
   const auto backend_on = [](const std::vector<std::string>& hosts) {
     std::string name;

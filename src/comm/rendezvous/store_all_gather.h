@@ -24,7 +24,8 @@ struct GatherWait {
   std::function<void()> check_peers{};
 };
 
-// Returns what each rank of `identity`'s group passed as `mine`. `subject`
+// Returns what each rank of `identity`'s group passed as `mine`; all together
+// must fit a store's value, 16 MiB. `subject`
 // distinguishes several exchanges of one group.
 std::vector<std::string> store_all_gather(const GroupIdentity& identity,
                                           const std::string& subject,

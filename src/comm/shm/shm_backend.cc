@@ -197,10 +197,11 @@ class ShmBackend : public Backend,
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
   PeerExit why_ LOCKSTEP_GUARDED_BY(mutex_);  // with error_
   // The first rank to see a death wakes the others, so that many ranks need not
-  // check as often as few.
+  // check as often as few. A launcher waits 300 ms for their records.
   static constexpr int kRanksThatCheckOften = 16;
   const std::chrono::milliseconds check_interval_ =
-      kPeerCheckInterval * std::max(1, identity_.size / kRanksThatCheckOften);
+      kPeerCheckInterval *
+      std::clamp(identity_.size / kRanksThatCheckOften, 1, 4);
   std::atomic<bool> broken_{false};
   std::atomic<int> waiters_{0};
   std::atomic<bool> ended_duplicates_{false};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string_view>
+#include <utility>
 
 namespace lockstep {
 
@@ -9,7 +11,7 @@ const LockstepTransportTable ScriptedTransport::kTable{
     .version = kTransportVersion,
     .world_rank = nullptr,
     .create = create,
-    .attach = nullptr,
+    .attach = attach,
     .post_send = post_send,
     .post_receive = post_receive,
     .wait = wait,
@@ -33,6 +35,33 @@ std::unique_ptr<WireCore> ScriptedTransport::make_core(
   parts.transport = std::make_unique<MessageTransport>(kTable, config);
   parts.fault = std::make_unique<GroupFault>(std::move(store), "fault");
   return std::make_unique<WireCore>(std::move(parts));
+}
+
+std::unique_ptr<MessageTransport> ScriptedTransport::make_transport(
+    int size, std::unique_ptr<Mesh> mesh) {
+  const std::vector<std::int32_t> none(static_cast<std::size_t>(size), -1);
+  LockstepTransportConfig config{};
+  config.size = size;
+  config.sockets = none.data();
+  config.group = reinterpret_cast<const char*>(this);
+  return std::make_unique<MessageTransport>(kTable, config, std::move(mesh));
+}
+
+std::vector<int> ScriptedTransport::posted_tags() const {
+  const std::lock_guard lock(mutex_);
+  return tags_;
+}
+
+LockstepTransportStatus ScriptedTransport::attach(
+    LockstepTransport* transport, std::int32_t, std::int32_t,
+    LockstepTransportOutcome* outcome) {
+  std::string_view("scripted").copy(outcome->text, sizeof outcome->text - 1);
+  return of(transport).attached;
+}
+
+void ScriptedTransport::leave(LockstepTransport* transport) {
+  const std::lock_guard lock(of(transport).mutex_);
+  of(transport).tags_.push_back(kLeft);
 }
 
 void ScriptedTransport::deliver(int peer, LockstepTransportChannel channel,
@@ -92,6 +121,7 @@ LockstepTransportStatus ScriptedTransport::create(
 LockstepTransportRequest* ScriptedTransport::post(const Posted& posted) {
   const std::lock_guard lock(mutex_);
   posted_.push_back(std::make_unique<Posted>(posted));
+  tags_.push_back(posted.message.tag);
   match();
   return reinterpret_cast<LockstepTransportRequest*>(posted_.back().get());
 }

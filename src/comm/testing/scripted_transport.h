@@ -14,6 +14,8 @@
 #include <string>
 #include <vector>
 
+#include "src/comm/wire/mesh.h"
+#include "src/comm/wire/message_transport.h"
 #include "src/comm/wire/wire_core.h"
 
 namespace lockstep {
@@ -31,6 +33,16 @@ class ScriptedTransport {
   // WireCore::Parts, in the group's own store.
   std::unique_ptr<WireCore> make_core(int size, std::shared_ptr<Store> store,
                                       std::vector<std::string> death_keys = {});
+
+  // Rank 0's end of a group whose other connections `mesh` makes.
+  std::unique_ptr<MessageTransport> make_transport(int size,
+                                                   std::unique_ptr<Mesh> mesh);
+  // What attach() answers.
+  LockstepTransportStatus attached = kTransportDone;
+
+  // The tags of the messages posted so far, and kLeft for leave().
+  static constexpr int kLeft = -1;
+  std::vector<int> posted_tags() const;
 
   // WireCore::Parts::store_patience of the cores that make_core() makes.
   std::chrono::milliseconds store_patience = std::chrono::seconds(15);
@@ -54,6 +66,9 @@ class ScriptedTransport {
   static LockstepTransportStatus create(const LockstepTransportConfig* config,
                                         LockstepTransport** transport,
                                         LockstepTransportOutcome* outcome);
+  static LockstepTransportStatus attach(LockstepTransport* transport,
+                                        std::int32_t peer, std::int32_t socket,
+                                        LockstepTransportOutcome* outcome);
   static LockstepTransportStatus post_send(
       LockstepTransport* transport, const LockstepTransportMessage* message,
       LockstepTransportRequest** request, LockstepTransportOutcome* outcome);
@@ -66,7 +81,7 @@ class ScriptedTransport {
                                       LockstepTransportOutcome* outcome);
   static void release(LockstepTransport* transport,
                       LockstepTransportRequest* request);
-  static void leave(LockstepTransport*) {}
+  static void leave(LockstepTransport* transport);
   static void close(LockstepTransport* transport);
   static void destroy(LockstepTransport* transport);
   static const LockstepTransportTable kTable;
@@ -85,6 +100,7 @@ class ScriptedTransport {
   std::condition_variable changed_;
   std::vector<std::unique_ptr<Posted>> posted_;
   std::list<Early> early_;  // of no receive yet
+  std::vector<int> tags_;
   std::set<int> lost_;
 };
 

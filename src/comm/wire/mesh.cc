@@ -32,6 +32,7 @@
 #include "src/net/poll_set.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
+#include "src/net/wait.h"
 #include "src/net/wake_up.h"
 #include "src/store/host_address.h"
 #include "src/store/peek.h"
@@ -144,6 +145,13 @@ struct Call {
   Deadline give_up = Deadline::never();
   std::string failure{};  // the last one
   Listening answer{};
+};
+
+// Why an attempt failed.
+struct CallFailure {
+  int error = 0;  // errno
+  std::string text{};
+  Mesh::Cause cause = Mesh::Cause::kPeer;
 };
 
 // What is known of a connection that is missing.
@@ -263,13 +271,24 @@ class Mesh::Meeting {
     }
   }
 
-  void run() try {
-    for (take_asked(); !stopping_; take_asked()) turn();
-  } catch (const std::exception& error) {
-    log(LogLevel::kWarn,
-        fmt::format("group \"{}\" connects no further ranks: {}",
-                    identity_.name, error.what()));
-    while (!calls_.empty()) give_up(calls_.begin()->first, error.what());
+  void run() {
+    std::string failure;
+    try {
+      for (take_asked(); !stopping_; take_asked()) turn();
+      return;
+    } catch (const std::exception& error) {
+      failure = fmt::format("group \"{}\" connects no further ranks: {}",
+                            identity_.name, error.what());
+    }
+    log(LogLevel::kWarn, failure);
+    // Ranks that call this one see that it does not answer.
+    listener_ = {};
+    strangers_.clear();
+    for (; !stopping_; take_asked()) {
+      while (!calls_.empty())
+        give_up(calls_.begin()->first, Cause::kThisRank, failure);
+      wait_for(wake_.descriptor(), POLLIN, Deadline::never());
+    }
   }
 
   void take_asked() {
@@ -319,7 +338,7 @@ class Mesh::Meeting {
     for (const auto& [rank, call] : calls_)
       if (call.state == Call::State::kConnecting && call.until.expired())
         late.push_back(rank);
-    for (const int rank : late) call_again(rank, ETIMEDOUT, "no answer");
+    for (const int rank : late) call_again(rank, {ETIMEDOUT, "no answer"});
   }
 
   void begin_calls() {
@@ -335,19 +354,19 @@ class Mesh::Meeting {
     BegunConnection begun =
         begin_to_connect(invitation.address, invitation.port);
     if (!begun.socket)
-      return call_again(rank, begun.error, std::strerror(begun.error));
+      return call_again(rank, {begun.error, std::strerror(begun.error)});
     Call& call = calls_.at(rank);
     call.state = Call::State::kConnecting;
     call.socket = std::move(begun.socket);
     call.until = Deadline(kAttemptPatience);
   } catch (const SystemError& shortage) {
     if (!has_formed()) throw;
-    call_again(rank, EMFILE, shortage.what());
+    call_again(rank, {EMFILE, shortage.what(), Cause::kThisRank});
   }
 
   // A rank whose address refuses connections has left, once the group has
   // formed.
-  void call_again(int rank, int error, const std::string& failure) {
+  void call_again(int rank, const CallFailure& failure) {
     Call& call = calls_.at(rank);
     call.socket = {};
     call.state = Call::State::kPausing;
@@ -356,22 +375,22 @@ class Mesh::Meeting {
         std::min<std::chrono::milliseconds>(2 * call.pause, kLongestPause);
     if (has_formed()) {
       if (call.give_up.is_never()) call.give_up = Deadline(kUnanswered);
-      if (error == ECONNREFUSED || call.give_up.expired())
-        give_up(rank, describe_failure(rank, failure));
+      if (failure.error == ECONNREFUSED || call.give_up.expired())
+        give_up(rank, failure.cause, describe_failure(rank, failure.text));
       return;
     }
-    if (std::exchange(call.failure, failure) == failure) return;
-    const std::string sentence = describe_failure(rank, failure);
+    if (std::exchange(call.failure, failure.text) == failure.text) return;
+    const std::string sentence = describe_failure(rank, failure.text);
     log(LogLevel::kDebug, sentence);
     store_->set(failure_key(identity_.rank, rank), to_bytes(sentence),
                 deadline_);
   }
 
   // For good: a later call of that rank is refused.
-  void give_up(int rank, const std::string& why) {
+  void give_up(int rank, Cause cause, const std::string& why) {
     calls_.erase(rank);
     is_connected_[index(rank)] = true;
-    events_.unreachable(rank, why);
+    events_.unreachable(rank, cause, why);
   }
 
   // A socket of the call of `rank` is ready, unless the call has ended.
@@ -386,12 +405,12 @@ class Mesh::Meeting {
 
   void greet(int rank, Call& call) {
     if (const int error = connect_error(call.socket.get()))
-      return call_again(rank, error, std::strerror(error));
+      return call_again(rank, {error, std::strerror(error)});
     end_when_silent(call.socket);
     if (!send_hello(call.socket, {.rank = identity_.rank,
                                   .yours = invitations_[index(rank)].secret,
                                   .mine = mine_.secret}))
-      return call_again(rank, ECONNRESET, "the connection ended");
+      return call_again(rank, {ECONNRESET, "the connection ended"});
     // It may be busy: the call lasts until it answers or its host is silent.
     call.state = Call::State::kGreeted;
     call.until = Deadline::never();
@@ -410,7 +429,7 @@ class Mesh::Meeting {
       return connected(rank, std::move(socket));
     }
     if (!goes_on || call.answer.is_complete())
-      call_again(rank, ECONNRESET, "the connection ended without an answer");
+      call_again(rank, {ECONNRESET, "the connection ended without an answer"});
   }
 
   // Throws if the store is gone, which missing ranks need, or if a missing rank

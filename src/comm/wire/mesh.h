@@ -47,11 +47,16 @@ class Mesh {
   // The connections made so far, by rank; empty for all others.
   std::vector<FileDescriptor> take_sockets();
 
+  // Why a call fails: the called rank has ended or left the group, or its host
+  // was silent for 15 s; or this rank has no descriptors, or another trouble of
+  // its own. A rank that is stopped or busy is awaited.
+  enum class Cause { kPeer, kThisRank };
+
   // What happens later; the mesh's thread calls them.
   struct Events {
     std::function<void(int rank, FileDescriptor socket)> connected;
-    // The rank has ended or left the group, or did not answer for 15 s.
-    std::function<void(int rank, const std::string& why)> unreachable;
+    std::function<void(int rank, Cause cause, const std::string& why)>
+        unreachable;
   };
   // Starts the thread that makes the other connections. Call it once, after
   // take_sockets().

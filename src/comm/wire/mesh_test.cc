@@ -7,6 +7,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <barrier>
 #include <chrono>
@@ -16,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -37,6 +39,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::HasSubstr;
+using testing::Pair;
 
 // Connects all ranks.
 Mesh form(const GroupIdentity& identity, Store& store, Deadline deadline) {
@@ -130,22 +133,31 @@ class LateRank {
  public:
   LateRank(int rank, int size, Store& store)
       : mesh_({.name = "late", .rank = rank, .size = size}, store, "127.0.0.1",
-              {}, kTimeout) {
-    mesh_.serve({.connected =
-                     [this](int peer, FileDescriptor socket) {
-                       const std::lock_guard lock(mutex_);
-                       EXPECT_TRUE(
-                           sockets_.emplace(peer, std::move(socket)).second);
-                       changed_.notify_all();
-                     },
-                 .unreachable =
-                     [this](int peer, const std::string& why) {
-                       const std::lock_guard lock(mutex_);
-                       unreachable_[peer] = why;
-                       changed_.notify_all();
-                     }});
+              {}, kTimeout) {}
+
+  // Before, the rank answers no calls, as if it were stopped.
+  void serve() {
+    mesh_.serve(
+        {.connected =
+             [this](int peer, FileDescriptor socket) {
+               const std::lock_guard lock(mutex_);
+               if (peer == fails_with_) throw std::runtime_error("no memory");
+               EXPECT_TRUE(sockets_.emplace(peer, std::move(socket)).second);
+               changed_.notify_all();
+             },
+         .unreachable =
+             [this](int peer, Mesh::Cause cause, const std::string& why) {
+               const std::lock_guard lock(mutex_);
+               unreachable_[peer] = {cause, why};
+               changed_.notify_all();
+             }});
   }
 
+  // A connection to `peer` will make the mesh's thread fail.
+  void fail_with(int peer) {
+    const std::lock_guard lock(mutex_);
+    fails_with_ = peer;
+  }
   void call(int rank) { mesh_.call(rank); }
   void stop() { mesh_.stop(); }
 
@@ -155,7 +167,7 @@ class LateRank {
     changed_.wait_for(lock, kTimeout, [&] { return sockets_.contains(peer); });
     return sockets_.contains(peer) ? sockets_[peer].get() : -1;
   }
-  std::string why_not(int peer) {
+  std::pair<Mesh::Cause, std::string> why_not(int peer) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kTimeout,
                       [&] { return unreachable_.contains(peer); });
@@ -165,16 +177,18 @@ class LateRank {
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  int fails_with_ = -1;
   std::map<int, FileDescriptor> sockets_;
-  std::map<int, std::string> unreachable_;
+  std::map<int, std::pair<Mesh::Cause, std::string>> unreachable_;
   Mesh mesh_;  // last: its thread calls the above
 };
 
 using LateRanks = std::vector<std::unique_ptr<LateRank>>;
 
-// Ranks 0 to size - 1, in this process.
+// Ranks 0 to size - 1, in this process, of which those before `serving` serve.
 LateRanks late_ranks(
-    int size, const std::shared_ptr<Store>& store = open_store("memory:")) {
+    int size, const std::shared_ptr<Store>& store = open_store("memory:"),
+    int serving = 1 << 20) {
   LateRanks ranks(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank)
@@ -183,6 +197,8 @@ LateRanks late_ranks(
           std::make_unique<LateRank>(rank, size, *store);
     });
   for (std::thread& thread : threads) thread.join();
+  for (int rank = 0; rank < std::min(size, serving); ++rank)
+    ranks[static_cast<std::size_t>(rank)]->serve();
   return ranks;
 }
 
@@ -228,7 +244,57 @@ TEST(AMeshWithoutConnections, SaysThatARankHasLeft) {
   const auto ranks = late_ranks(2);
   ranks[1]->stop();
   ranks[0]->call(1);
-  EXPECT_THAT(ranks[0]->why_not(1), HasSubstr("Connection refused"));
+  EXPECT_THAT(ranks[0]->why_not(1),
+              Pair(Mesh::Cause::kPeer, HasSubstr("Connection refused")));
+}
+
+// The call has been accepted by the kernel of the called rank only.
+TEST(AMeshWithoutConnections, SaysThatARankHasLeftInsteadOfAnswering) {
+  for (const int caller : {0, 1}) {
+    auto ranks = late_ranks(2, open_store("memory:"), 0);
+    auto& calling = ranks[static_cast<std::size_t>(caller)];
+    calling->serve();
+    calling->call(1 - caller);
+    ranks[static_cast<std::size_t>(1 - caller)]->stop();
+    EXPECT_EQ(calling->why_not(1 - caller).first, Mesh::Cause::kPeer);
+  }
+}
+
+TEST(AMeshWithoutConnections, WaitsForARankThatAnswersLate) {
+  for (const int caller : {0, 1}) {
+    auto ranks = late_ranks(2, open_store("memory:"), 0);
+    auto& calling = ranks[static_cast<std::size_t>(caller)];
+    auto& other = ranks[static_cast<std::size_t>(1 - caller)];
+    calling->serve();
+    calling->call(1 - caller);
+    other->call(caller);  // once it goes on
+    other->serve();
+    expect_connection(*calling, caller, *other, 1 - caller);
+  }
+}
+
+TEST(AMeshWithoutConnections, CallsAgainAfterALackOfDescriptors) {
+  const auto ranks = late_ranks(2);
+  {
+    const ScarceDescriptors none(0);
+    ranks[0]->call(1);
+    ranks[1]->call(0);
+  }
+  expect_connection(*ranks[0], 0, *ranks[1], 1);
+}
+
+TEST(AMeshWhoseThreadHasFailed, AnswersEveryCallAndIsRefused) {
+  const auto ranks = late_ranks(4);
+  ranks[0]->fail_with(1);
+  ranks[1]->call(0);
+  ASSERT_GE(ranks[1]->socket_to(0), 0);  // rank 0 has answered, and fails
+  for (const int called : {2, 3}) {
+    ranks[0]->call(called);
+    EXPECT_THAT(ranks[0]->why_not(called),
+                Pair(Mesh::Cause::kThisRank, HasSubstr("no memory")));
+  }
+  ranks[3]->call(0);
+  EXPECT_EQ(ranks[3]->why_not(0).first, Mesh::Cause::kPeer);
 }
 
 // Strangers connect to rank 0; afterwards rank 1 still can.

@@ -75,14 +75,23 @@ MessageTransport::MessageTransport(const LockstepTransportTable& table,
     if (peer != config.rank && (!mesh_ || config.sockets[peer] >= 0))
       lane(peer).state = State::kConnected;
   if (!mesh_) return;
-  mesh_->serve({.connected =
-                    [this](int peer, const FileDescriptor& socket) {
-                      attach(peer, socket);
-                    },
-                .unreachable =
-                    [this](int peer, const std::string& why) {
-                      be_unreachable(peer, why);
-                    }});
+  try {
+    mesh_->serve(
+        {.connected =
+             [this](int peer, const FileDescriptor& socket) {
+               attach(peer, socket);
+             },
+         .unreachable =
+             [this](int peer, Mesh::Cause cause, const std::string& why) {
+               be_unreachable(peer,
+                              cause == Mesh::Cause::kPeer ? kTransportBroken
+                                                          : kTransportFailed,
+                              why);
+             }});
+  } catch (...) {
+    table_.destroy(transport_);
+    throw;
+  }
 }
 
 MessageTransport::~MessageTransport() {
@@ -93,7 +102,7 @@ MessageTransport::~MessageTransport() {
 
 void MessageTransport::keep(LockstepTransportRequest* request) {
   const MutexLock lock(mutex_);
-  if (left_)
+  if (has_ended_)
     table_.release(transport_, request);
   else
     kept_.push_back(request);
@@ -101,6 +110,7 @@ void MessageTransport::keep(LockstepTransportRequest* request) {
 
 void MessageTransport::release_kept() noexcept {
   const MutexLock lock(mutex_);
+  has_ended_ = true;
   for (LockstepTransportRequest* request : kept_)
     table_.release(transport_, request);
   kept_.clear();
@@ -124,7 +134,7 @@ Request MessageTransport::post(PostFunction posts,
     if (left_) throw TransportError(kTransportClosed, message.peer, "it left");
     call(message.peer, lane);
     if (lane.state.load() == State::kUnreachable)
-      throw TransportError(kTransportBroken, message.peer, lane.why);
+      throw TransportError(lane.status, message.peer, lane.why);
     if (lane.state.load() == State::kCalled) {
       request.queued_ = std::make_shared<Queued>(posts, message);
       lane.queue.push_back(request.queued_);
@@ -160,7 +170,8 @@ void MessageTransport::call(int peer, Lane& lane) {
 void MessageTransport::attach(int peer, const FileDescriptor& socket) {
   LockstepTransportOutcome outcome{};
   const auto status = table_.attach(transport_, peer, socket.get(), &outcome);
-  if (status != kTransportDone) return be_unreachable(peer, outcome.text);
+  if (status != kTransportDone)
+    return be_unreachable(peer, status, outcome.text);
   {
     const MutexLock lock(mutex_);
     post_queue(lane(peer));
@@ -180,13 +191,15 @@ void MessageTransport::post_queue(Lane& lane) {
 }
 
 // On the mesh's thread.
-void MessageTransport::be_unreachable(int peer, const std::string& why) {
+void MessageTransport::be_unreachable(int peer, LockstepTransportStatus status,
+                                      const std::string& why) {
   {
     const MutexLock lock(mutex_);
     Lane& lane = this->lane(peer);
+    lane.status = status;
     lane.why = why;
     for (const auto& queued : lane.queue) {
-      queued->status = kTransportBroken;
+      queued->status = status;
       queued->outcome.peer = peer;
       why.copy(queued->outcome.text, sizeof queued->outcome.text - 1);
       queued->has_left = true;
@@ -247,6 +260,20 @@ void MessageTransport::drop(const std::shared_ptr<Queued>& queued) {
   if (queued->request != nullptr) keep(queued->request);
 }
 
+// Ends early when the last of them has been posted, or has failed.
+void MessageTransport::wait_for_queued_sends() {
+  const Deadline deadline(std::chrono::seconds(2));
+  MutexLock lock(mutex_);
+  const auto sends = [&](const std::shared_ptr<Queued>& queued) {
+    return queued->posts == table_.post_send;
+  };
+  changed_.wait_until(lock, deadline.when(), [&] {
+    return std::ranges::none_of(lanes_, [&](Lane& lane) {
+      return std::ranges::any_of(lane.queue, sends);
+    });
+  });
+}
+
 void MessageTransport::end_queues() noexcept {
   {
     const MutexLock lock(mutex_);
@@ -262,6 +289,7 @@ void MessageTransport::end_queues() noexcept {
 }
 
 void MessageTransport::leave() noexcept {
+  if (mesh_ && !closed_) wait_for_queued_sends();
   {
     const MutexLock lock(mutex_);
     left_ = true;
@@ -274,6 +302,7 @@ void MessageTransport::leave() noexcept {
 }
 
 void MessageTransport::close() noexcept {
+  closed_ = true;
   if (mesh_) mesh_->stop();
   table_.close(transport_);
   leave();

@@ -115,8 +115,9 @@ class MessageTransport {
     const std::function<void(int)> action_;
   };
 
-  // This rank leaves in good order: messages sent before still arrive, receives
-  // under way are dropped at once, and peers see that this rank is gone.
+  // This rank leaves in good order: messages sent before still arrive, those to
+  // ranks that are not connected yet within 2 s; receives under way are dropped
+  // at once, and peers see that this rank is gone.
   void leave() noexcept;
 
   // Breaks all pending messages, here and on the peers. Afterwards no thread
@@ -131,7 +132,9 @@ class MessageTransport {
   struct Lane {
     std::atomic<State> state{State::kApart};  // changes under mutex_
     std::list<std::shared_ptr<Queued>> queue;
-    std::string why;  // it is unreachable
+    // Why it is unreachable.
+    LockstepTransportStatus status = kTransportNotYet;
+    std::string why;
   };
   Lane& lane(int peer) { return lanes_[static_cast<std::size_t>(peer)]; }
 
@@ -141,10 +144,12 @@ class MessageTransport {
   void call(int peer, Lane& lane) LOCKSTEP_REQUIRES(mutex_);
   void attach(int peer, const FileDescriptor& socket);
   void post_queue(Lane& lane) LOCKSTEP_REQUIRES(mutex_);
-  void be_unreachable(int peer, const std::string& why);
+  void be_unreachable(int peer, LockstepTransportStatus status,
+                      const std::string& why);
   void tell_watches(int peer);
   bool leaves_queue(Request& request, Deadline deadline);
   void drop(const std::shared_ptr<Queued>& queued);
+  void wait_for_queued_sends();
   void end_queues() noexcept;
   void keep(LockstepTransportRequest* request);
   void release_kept() noexcept;
@@ -157,9 +162,12 @@ class MessageTransport {
   std::condition_variable_any changed_;
   std::vector<Lane> lanes_;  // queues and reasons are guarded by mutex_
   bool left_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  // Afterwards the transport takes releases of requests that are not done.
+  bool has_ended_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::vector<LockstepTransportRequest*> kept_ LOCKSTEP_GUARDED_BY(mutex_);
   Mutex watches_mutex_;  // if both are held, it was taken first
   std::vector<ConnectionWatch*> watches_ LOCKSTEP_GUARDED_BY(watches_mutex_);
+  std::atomic<bool> closed_{false};
   const std::unique_ptr<Mesh> mesh_;
 };
 

@@ -78,9 +78,9 @@ struct LockstepTransportTable {
                                     LockstepTransport** transport,
                                     LockstepTransportOutcome* outcome);
 
-  // Connects `peer` by a TCP socket, of which it keeps a copy. No message to or
-  // from `peer` may be posted before. Null if the transport makes its own
-  // connections.
+  // Connects `peer` by a TCP socket, of which it keeps a copy. One thread at a
+  // time calls it. No message to or from `peer` may be posted before. Null if
+  // the transport makes its own connections.
   LockstepTransportStatus (*attach)(LockstepTransport* transport,
                                     std::int32_t peer, std::int32_t socket,
                                     LockstepTransportOutcome* outcome);

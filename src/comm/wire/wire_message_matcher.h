@@ -1,9 +1,9 @@
 // Messages between two ranks of a wire group.
 //
-// A sender writes a envelope to the receiver: a description of the message, and
-// the elements themselves if they are few. Letters are received even before
-// their receive is posted, and matched with receives by source and tag, in
-// order; envelopes without a receive are kept. The elements of long messages
+// A sender writes an envelope to the receiver: a description of the message,
+// and the elements themselves if they are few. Envelopes are received even
+// before their receive is posted, and matched with receives by source and tag,
+// in order; those without a receive are kept. The elements of long messages
 // follow once their receive is known, directly into its buffer.
 //
 // Threads: every method may be called from any thread. One of the waiting
@@ -85,7 +85,7 @@ class WireMessageMatcher {
       return memory.get() + slot * kEnvelopeBytes;
     }
   };
-  // A envelope without a matching receive.
+  // An envelope without a matching receive.
   struct Kept {
     int from = 0;
     Envelope envelope;

@@ -39,7 +39,7 @@ struct Asked {
   Operation operation;
 };
 
-TEST(WireMessageMatcher, LeavesNoLetterOfItsOwnToTheTransport) {
+TEST(WireMessageMatcher, LeavesNoEnvelopeOfItsOwnToTheTransport) {
   ScriptedTransport transport;
   const auto core = transport.make_core(3, open_store("memory:"));
   {

@@ -19,7 +19,7 @@
 namespace lockstep {
 namespace {
 
-// Survivors detect a death within 50 ms and write their records a few ms later.
+// Survivors detect a death within 50 to 200 ms and write their records a few ms later.
 // The end of a job may be delayed by this much.
 constexpr std::chrono::milliseconds kLastRecords{300};
 constexpr std::chrono::seconds kAskedRecords{5};
