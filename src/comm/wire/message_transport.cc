@@ -260,20 +260,6 @@ void MessageTransport::drop(const std::shared_ptr<Queued>& queued) {
   if (queued->request != nullptr) keep(queued->request);
 }
 
-// Ends early when the last of them has been posted, or has failed.
-void MessageTransport::wait_for_queued_sends() {
-  const Deadline deadline(std::chrono::seconds(2));
-  MutexLock lock(mutex_);
-  const auto sends = [&](const std::shared_ptr<Queued>& queued) {
-    return queued->posts == table_.post_send;
-  };
-  changed_.wait_until(lock, deadline.when(), [&] {
-    return std::ranges::none_of(lanes_, [&](Lane& lane) {
-      return std::ranges::any_of(lane.queue, sends);
-    });
-  });
-}
-
 void MessageTransport::end_queues() noexcept {
   {
     const MutexLock lock(mutex_);
@@ -289,7 +275,6 @@ void MessageTransport::end_queues() noexcept {
 }
 
 void MessageTransport::leave() noexcept {
-  if (mesh_ && !closed_) wait_for_queued_sends();
   {
     const MutexLock lock(mutex_);
     left_ = true;
@@ -302,7 +287,6 @@ void MessageTransport::leave() noexcept {
 }
 
 void MessageTransport::close() noexcept {
-  closed_ = true;
   if (mesh_) mesh_->stop();
   table_.close(transport_);
   leave();

@@ -115,9 +115,9 @@ class MessageTransport {
     const std::function<void(int)> action_;
   };
 
-  // This rank leaves in good order: messages sent before still arrive, those to
-  // ranks that are not connected yet within 2 s; receives under way are dropped
-  // at once, and peers see that this rank is gone.
+  // This rank leaves in good order: messages whose requests are done still
+  // arrive, the others are dropped at once, and peers see that this rank is
+  // gone.
   void leave() noexcept;
 
   // Breaks all pending messages, here and on the peers. Afterwards no thread
@@ -149,7 +149,6 @@ class MessageTransport {
   void tell_watches(int peer);
   bool leaves_queue(Request& request, Deadline deadline);
   void drop(const std::shared_ptr<Queued>& queued);
-  void wait_for_queued_sends();
   void end_queues() noexcept;
   void keep(LockstepTransportRequest* request);
   void release_kept() noexcept;
@@ -167,7 +166,6 @@ class MessageTransport {
   std::vector<LockstepTransportRequest*> kept_ LOCKSTEP_GUARDED_BY(mutex_);
   Mutex watches_mutex_;  // if both are held, it was taken first
   std::vector<ConnectionWatch*> watches_ LOCKSTEP_GUARDED_BY(watches_mutex_);
-  std::atomic<bool> closed_{false};
   const std::unique_ptr<Mesh> mesh_;
 };
 

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <mutex>
@@ -121,25 +120,14 @@ TEST_F(AMessageToARankThatIsNotConnected, IsDoneWhenItsMessageHasCome) {
   EXPECT_EQ(byte_, std::byte{7});
 }
 
-TEST_F(AMessageToARankThatIsNotConnected, IsPostedBeforeThisRankLeaves) {
-  const Request sent = send(1);
-  const Request received = receive(2);
-  std::atomic<bool> leaves{false};
-  std::thread leaving([&] {
-    leaves = true;
-    transport_->leave();
-  });
-  while (!leaves) std::this_thread::yield();
-  answer();
-  leaving.join();
-  EXPECT_THAT(posted(), ElementsAre(1, 2, kLeft));
-}
-
-TEST_F(AMessageToARankThatIsNotConnected, DoesNotKeepARankThatOnlyReceives) {
-  Request received = receive(1);
+TEST_F(AMessageToARankThatIsNotConnected, IsDroppedWhenThisRankLeaves) {
+  Request sent = send(1);
+  Request received = receive(2);
   transport_->leave();
   EXPECT_THAT(posted(), ElementsAre(kLeft));
+  EXPECT_EQ(error_of(sent)->status(), kTransportClosed);
   EXPECT_EQ(error_of(received)->status(), kTransportClosed);
+  EXPECT_THROW(send(3), TransportError);
 }
 
 TEST_F(AMessageToARankThatIsNotConnected, EndsWhenTheTransportIsClosed) {
