@@ -7,7 +7,7 @@
 #include <new>
 #include <utility>
 
-#include "src/data/malformed_file.h"
+#include "src/data/data_file.h"
 
 namespace lockstep {
 namespace {

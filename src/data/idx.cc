@@ -1,19 +1,15 @@
 #include "src/data/idx.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <limits>
 #include <memory>
 
 #include "lockstep/base/error.h"
+#include "src/data/data_file.h"
 #include "src/data/gzip.h"
-#include "src/data/malformed_file.h"
 
 namespace lockstep {
 namespace {
@@ -168,45 +164,6 @@ class IdxDecoder {
   std::size_t offset_ = 0;
 };
 
-class OpenFile {
- public:
-  explicit OpenFile(const std::filesystem::path& path)
-      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0)
-      throw SystemError(fmt::format("cannot open {}", path.string()), errno);
-  }
-  ~OpenFile() { ::close(descriptor_); }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  int get() const { return descriptor_; }
-
- private:
-  int descriptor_;
-};
-
-std::vector<std::byte> read_whole(const std::filesystem::path& path) {
-  const OpenFile file(path);
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0)
-    throw SystemError(fmt::format("cannot read {}", path.string()), errno);
-  if (!S_ISREG(status.st_mode))
-    throw InvalidArgument(
-        fmt::format("cannot read {}: it is not a regular file", path.string()));
-  std::vector<std::byte> contents(static_cast<std::size_t>(status.st_size));
-  std::size_t filled = 0;
-  while (filled < contents.size()) {
-    const ssize_t got =
-        ::read(file.get(), contents.data() + filled, contents.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0)
-      throw SystemError(fmt::format("cannot read {}", path.string()), errno);
-    if (got == 0) break;  // the file shrank; decoding reports it
-    filled += static_cast<std::size_t>(got);
-  }
-  contents.resize(filled);
-  return contents;
-}
-
 }  // namespace
 
 IdxArray decode_idx(std::span<const std::byte> contents,
@@ -224,7 +181,7 @@ IdxArray decode_idx(std::span<const std::byte> contents,
 
 IdxArray read_idx_file(const std::filesystem::path& path,
                        std::size_t dimension_count) {
-  return decode_idx(read_whole(path), dimension_count, path.string());
+  return decode_idx(read_data_file(path), dimension_count, path.string());
 }
 
 }  // namespace lockstep

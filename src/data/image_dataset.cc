@@ -9,9 +9,10 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/name_table.h"
+#include "src/data/cifar.h"
+#include "src/data/data_file.h"
 #include "src/data/idx.h"
 #include "src/data/known_datasets.h"
-#include "src/data/malformed_file.h"
 
 namespace lockstep {
 namespace {
@@ -28,6 +29,11 @@ fs::path debian_directory(const KnownDataset& known) {
 
 // The next step for a user without the files.
 std::string next_step(const KnownDataset& known) {
+  if (known.files != DatasetFiles::kIdx)
+    return fmt::format(
+        "unpack the binary version of {}, and name the directory that holds "
+        "its folder {} with --data-dir",
+        known.title, known.folder);
   if (known.debian_package.empty())
     return fmt::format(
         "put {}'s four IDX files into a directory and name it with --data-dir",
@@ -38,20 +44,21 @@ std::string next_step(const KnownDataset& known) {
       known.debian_package, debian_directory(known).string());
 }
 
-// The first existing path of `file` in `directory`.
+// The first existing path of `file`, or of another form of it, in `directory`.
 fs::path find_file(const KnownDataset& known, const fs::path& directory,
-                   std::string_view file) {
-  for (const fs::path& folder :
-       {directory, directory / known.torchvision_folder}) {
-    for (const std::string_view ending : {"", ".gz"}) {
-      fs::path path = folder / fmt::format("{}{}", file, ending);
+                   const std::string& file,
+                   const std::string& other_form = {}) {
+  std::vector<std::string> names{file};
+  if (!other_form.empty()) names.push_back(other_form);
+  for (const fs::path& folder : {directory, directory / known.folder})
+    for (const std::string& name : names) {
+      fs::path path = folder / name;
       std::error_code ignored;  // an unreadable file counts as missing
       if (fs::exists(path, ignored)) return path;
     }
-  }
   throw InvalidArgument(fmt::format(
-      "cannot load {}: no file {} or {}.gz in directory {}\n  next:    {}",
-      known.title, file, file, directory.string(), next_step(known)));
+      "cannot load {}: no file {} in directory {}\n  next:    {}", known.title,
+      fmt::join(names, " or "), directory.string(), next_step(known)));
 }
 
 void check_directory(const KnownDataset& known, const fs::path& directory) {
@@ -76,41 +83,20 @@ std::vector<std::int64_t> read_labels(const fs::path& path,
   return {bytes.begin(), bytes.end()};
 }
 
-}  // namespace
+struct Contents {
+  std::int64_t channels = 0;
+  std::int64_t height = 0;
+  std::int64_t width = 0;
+  std::vector<std::uint8_t> images{};
+  std::vector<std::int64_t> labels{};
+};
 
-std::span<const std::string_view> known_datasets() {
-  static const std::vector<std::string_view> names = names_in(kDatasets);
-  return names;
-}
-
-std::string_view dataset_titled(std::string_view title) {
-  const auto found = std::ranges::find(kDatasets, title, &KnownDataset::title);
-  return found == kDatasets.end() ? "" : found->name;
-}
-
-ImageDataset describe_dataset(std::string_view dataset) {
-  const KnownDataset& known = find_known(dataset);
-  return {.title = std::string(known.title),
-          .images = {},
-          .labels = {},
-          .class_names = {known.class_names.begin(), known.class_names.end()},
-          .mean = {known.mean},
-          .standard_deviation = {known.standard_deviation}};
-}
-
-fs::path default_data_directory(std::string_view dataset) {
-  return debian_directory(find_known(dataset));
-}
-
-ImageDataset load_dataset(std::string_view dataset, Split split,
-                          const fs::path& directory) {
-  const KnownDataset& known = find_known(dataset);
-  const fs::path place =
-      directory.empty() ? debian_directory(known) : directory;
-  check_directory(known, place);
-  const std::string_view prefix = split == Split::kTrain ? "train" : "t10k";
+Contents load_idx(const KnownDataset& known, Split split,
+                  const fs::path& directory) {
+  const std::string prefix = split == Split::kTrain ? "train" : "t10k";
   const auto path_of = [&](std::string_view kind) {
-    return find_file(known, place, fmt::format("{}-{}-ubyte", prefix, kind));
+    const std::string file = fmt::format("{}-{}-ubyte", prefix, kind);
+    return find_file(known, directory, file, file + ".gz");
   };
   const fs::path images_path = path_of("images-idx3");
   const fs::path labels_path = path_of("labels-idx1");
@@ -133,14 +119,82 @@ ImageDataset load_dataset(std::string_view dataset, Split split,
          .expected = fmt::format("{} labels, as many as images in {}",
                                  images.dimensions[0], images_path.string()),
          .found = fmt::format("{}", labels.size())});
+  return {.channels = 1,
+          .height = static_cast<std::int64_t>(images.dimensions[1]),
+          .width = static_cast<std::int64_t>(images.dimensions[2]),
+          .images = std::move(images.elements),
+          .labels = std::move(labels)};
+}
 
+Contents load_cifar(const KnownDataset& known, Split split,
+                    const fs::path& directory) {
+  const bool is_small = known.files == DatasetFiles::kCifar10;
+  std::vector<std::string> files;
+  if (!is_small)
+    files = {split == Split::kTrain ? "train.bin" : "test.bin"};
+  else if (split == Split::kTest)
+    files = {"test_batch.bin"};
+  else
+    for (int i = 1; i <= 5; ++i)
+      files.push_back(fmt::format("data_batch_{}.bin", i));
+  CifarImages images;
+  for (const std::string& file : files) {
+    const fs::path path = find_file(known, directory, file);
+    append_cifar(read_data_file(path),
+                 {.bytes = is_small ? std::size_t{1} : std::size_t{2},
+                  .classes = known.class_names.size()},
+                 path.string(), images);
+  }
+  return {.channels = 3,
+          .height = kCifarSide,
+          .width = kCifarSide,
+          .images = std::move(images.pixels),
+          .labels = std::move(images.labels)};
+}
+
+}  // namespace
+
+std::span<const std::string_view> known_datasets() {
+  static const std::vector<std::string_view> names = names_in(kDatasets);
+  return names;
+}
+
+std::string_view dataset_titled(std::string_view title) {
+  const auto found = std::ranges::find(kDatasets, title, &KnownDataset::title);
+  return found == kDatasets.end() ? "" : found->name;
+}
+
+ImageDataset describe_dataset(std::string_view dataset) {
+  const KnownDataset& known = find_known(dataset);
+  return {.title = std::string(known.title),
+          .images = {},
+          .labels = {},
+          .class_names = {known.class_names.begin(), known.class_names.end()},
+          .mean = {known.mean.begin(), known.mean.end()},
+          .standard_deviation = {known.standard_deviation.begin(),
+                                 known.standard_deviation.end()}};
+}
+
+fs::path default_data_directory(std::string_view dataset) {
+  return debian_directory(find_known(dataset));
+}
+
+ImageDataset load_dataset(std::string_view dataset, Split split,
+                          const fs::path& directory) {
+  const KnownDataset& known = find_known(dataset);
+  const fs::path place =
+      directory.empty() ? debian_directory(known) : directory;
+  check_directory(known, place);
+  Contents contents = known.files == DatasetFiles::kIdx
+                          ? load_idx(known, split, place)
+                          : load_cifar(known, split, place);
   ImageDataset set = describe_dataset(dataset);
-  set.count = static_cast<std::int64_t>(images.dimensions[0]);
-  set.channels = 1;
-  set.height = static_cast<std::int64_t>(images.dimensions[1]);
-  set.width = static_cast<std::int64_t>(images.dimensions[2]);
-  set.images = std::move(images.elements);
-  set.labels = std::move(labels);
+  set.count = std::ssize(contents.labels);
+  set.channels = contents.channels;
+  set.height = contents.height;
+  set.width = contents.width;
+  set.images = std::move(contents.images);
+  set.labels = std::move(contents.labels);
   return set;
 }
 

@@ -1,5 +1,6 @@
 #include "lockstep/data/image_dataset.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
+#include "src/data/testing/cifar_samples.h"
 #include "src/data/testing/idx_samples.h"
 
 namespace lockstep {
@@ -113,6 +115,36 @@ TEST_F(ImageDatasetFiles, InAMissingDirectoryAreNamedWithPackageAndFlag) {
                     testing::Not(HasSubstr("apt-get install"))));
 }
 
+TEST_F(ImageDatasetFiles, OfCifar10AreFiveForTrainingAndOneForTests) {
+  const fs::path folder = "cifar-10-batches-bin";
+  for (std::uint8_t i = 1; i <= 5; ++i)
+    write(folder / fmt::format("data_batch_{}.bin", i), cifar_file({{i}, {9}}));
+  const ImageDataset set = load_dataset("cifar10", Split::kTrain, directory_);
+  EXPECT_EQ(set.count, 10);
+  EXPECT_EQ(std::vector({set.channels, set.height, set.width}),
+            (std::vector<std::int64_t>{3, 32, 32}));
+  EXPECT_THAT(set.labels, ElementsAre(1, 9, 2, 9, 3, 9, 4, 9, 5, 9));
+  EXPECT_THAT(set.image(3), testing::Each(2));
+  EXPECT_EQ(set.class_names[9], "truck");
+  EXPECT_EQ(set.mean.size(), 3u);
+  EXPECT_EQ(set.standard_deviation.size(), 3u);
+  EXPECT_THAT(
+      error_text([&] { load_dataset("cifar10", Split::kTest, directory_); }),
+      AllOf(HasSubstr("no file test_batch.bin in directory"),
+            HasSubstr("the binary version of CIFAR-10"),
+            HasSubstr("cifar-10-batches-bin"), HasSubstr("--data-dir")));
+}
+
+TEST_F(ImageDatasetFiles, OfCifar100AreOneForEachSplit) {
+  write("train.bin", cifar_file({{0, 99}}));
+  write("test.bin", cifar_file({{0, 1}, {19, 2}}));
+  const ImageDataset set = load_dataset("cifar100", Split::kTrain, directory_);
+  EXPECT_THAT(set.labels, ElementsAre(99));
+  EXPECT_EQ(set.class_names.size(), 100u);
+  EXPECT_EQ(set.class_names[99], "worm");
+  EXPECT_EQ(load_dataset("cifar100", Split::kTest, directory_).count, 2);
+}
+
 TEST(ImageDataset, OfAnUnknownNameListsTheKnownOnes) {
   for (const auto& ask : std::vector<std::function<void()>>{
            [] { load_dataset("fashon-mnist", Split::kTrain); },
@@ -123,7 +155,8 @@ TEST(ImageDataset, OfAnUnknownNameListsTheKnownOnes) {
     } catch (const InvalidArgument& error) {
       EXPECT_STREQ(error.what(),
                    "unknown dataset \"fashon-mnist\": did you mean "
-                   "\"fashion-mnist\"? Known: fashion-mnist, mnist");
+                   "\"fashion-mnist\"? Known: fashion-mnist, mnist, cifar10, "
+                   "cifar100");
     }
   }
 }

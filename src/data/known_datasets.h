@@ -1,5 +1,5 @@
-// The data sets that load_dataset() and the flag --dataset know, in MNIST's
-// four files: a new one is a row here.
+// The data sets that load_dataset() and the flag --dataset know: a new one in
+// MNIST's four files, or in CIFAR's, is a row here.
 //
 // The command includes it: it needs no library.
 //
@@ -7,37 +7,102 @@
 #pragma once
 
 #include <array>
+#include <span>
 #include <string_view>
 
 namespace lockstep {
 
+enum class DatasetFiles { kIdx, kCifar10, kCifar100 };
+
 struct KnownDataset {
   std::string_view name;
   std::string_view title;
-  std::string_view debian_package;      // "" without a package
-  std::string_view torchvision_folder;  // below torchvision's root
-  float mean;
-  float standard_deviation;
-  std::array<std::string_view, 10> class_names;
+  DatasetFiles files;
+  std::string_view debian_package;  // "" without a package
+  std::string_view folder;  // in which the files may be, as their archive says
+  // Of the training set's pixels divided by 255, by channel.
+  std::span<const float> mean;
+  std::span<const float> standard_deviation;
+  std::span<const std::string_view> class_names;
 };
+
+namespace known_datasets_internal {
+
+inline constexpr std::array<std::string_view, 10> kClothes{
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
+    "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
+inline constexpr std::array<std::string_view, 10> kDigits{
+    "0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+inline constexpr std::array<std::string_view, 10> kCifar10Names{
+    "airplane", "automobile", "bird",  "cat",  "deer",
+    "dog",      "frog",       "horse", "ship", "truck"};
+inline constexpr std::array<std::string_view, 100> kCifar100Names{
+    "apple",    "aquarium_fish", "baby",       "bear",         "beaver",
+    "bed",      "bee",           "beetle",     "bicycle",      "bottle",
+    "bowl",     "boy",           "bridge",     "bus",          "butterfly",
+    "camel",    "can",           "castle",     "caterpillar",  "cattle",
+    "chair",    "chimpanzee",    "clock",      "cloud",        "cockroach",
+    "couch",    "crab",          "crocodile",  "cup",          "dinosaur",
+    "dolphin",  "elephant",      "flatfish",   "forest",       "fox",
+    "girl",     "hamster",       "house",      "kangaroo",     "keyboard",
+    "lamp",     "lawn_mower",    "leopard",    "lion",         "lizard",
+    "lobster",  "man",           "maple_tree", "motorcycle",   "mountain",
+    "mouse",    "mushroom",      "oak_tree",   "orange",       "orchid",
+    "otter",    "palm_tree",     "pear",       "pickup_truck", "pine_tree",
+    "plain",    "plate",         "poppy",      "porcupine",    "possum",
+    "rabbit",   "raccoon",       "ray",        "road",         "rocket",
+    "rose",     "sea",           "seal",       "shark",        "shrew",
+    "skunk",    "skyscraper",    "snail",      "snake",        "spider",
+    "squirrel", "streetcar",     "sunflower",  "sweet_pepper", "table",
+    "tank",     "telephone",     "television", "tiger",        "tractor",
+    "train",    "trout",         "tulip",      "turtle",       "wardrobe",
+    "whale",    "willow_tree",   "wolf",       "woman",        "worm"};
+
+inline constexpr std::array kFashionMean{0.2860f}, kFashionDeviation{0.3530f};
+inline constexpr std::array kDigitsMean{0.1307f}, kDigitsDeviation{0.3081f};
+inline constexpr std::array kCifar10Mean{0.4914f, 0.4822f, 0.4465f};
+inline constexpr std::array kCifar10Deviation{0.2470f, 0.2435f, 0.2616f};
+inline constexpr std::array kCifar100Mean{0.5071f, 0.4865f, 0.4409f};
+inline constexpr std::array kCifar100Deviation{0.2673f, 0.2564f, 0.2762f};
+
+}  // namespace known_datasets_internal
 
 inline constexpr std::array kDatasets{
     KnownDataset{
         .name = "fashion-mnist",
         .title = "Fashion-MNIST",
+        .files = DatasetFiles::kIdx,
         .debian_package = "dataset-fashion-mnist",
-        .torchvision_folder = "FashionMNIST/raw",
-        .mean = 0.2860f,
-        .standard_deviation = 0.3530f,
-        .class_names = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
-                        "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"}},
+        .folder = "FashionMNIST/raw",
+        .mean = known_datasets_internal::kFashionMean,
+        .standard_deviation = known_datasets_internal::kFashionDeviation,
+        .class_names = known_datasets_internal::kClothes},
     KnownDataset{
         .name = "mnist",
         .title = "MNIST",
+        .files = DatasetFiles::kIdx,
         .debian_package = "",
-        .torchvision_folder = "MNIST/raw",
-        .mean = 0.1307f,
-        .standard_deviation = 0.3081f,
-        .class_names = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}}};
+        .folder = "MNIST/raw",
+        .mean = known_datasets_internal::kDigitsMean,
+        .standard_deviation = known_datasets_internal::kDigitsDeviation,
+        .class_names = known_datasets_internal::kDigits},
+    KnownDataset{
+        .name = "cifar10",
+        .title = "CIFAR-10",
+        .files = DatasetFiles::kCifar10,
+        .debian_package = "",
+        .folder = "cifar-10-batches-bin",
+        .mean = known_datasets_internal::kCifar10Mean,
+        .standard_deviation = known_datasets_internal::kCifar10Deviation,
+        .class_names = known_datasets_internal::kCifar10Names},
+    KnownDataset{
+        .name = "cifar100",
+        .title = "CIFAR-100",
+        .files = DatasetFiles::kCifar100,
+        .debian_package = "",
+        .folder = "cifar-100-binary",
+        .mean = known_datasets_internal::kCifar100Mean,
+        .standard_deviation = known_datasets_internal::kCifar100Deviation,
+        .class_names = known_datasets_internal::kCifar100Names}};
 
 }  // namespace lockstep

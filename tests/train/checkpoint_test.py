@@ -268,6 +268,8 @@ class Checkpoints(WithSmallData):
                 (("show", path, merged), "merge SET OUT"),
                 (("merge", path, self.folder / "m.pt"), "must end in"),
                 (("merge", path, "/nope/m.safetensors"), "no folder /nope"),
+                (("merge", path, path / "m.safetensors"),
+                 "is in the folder of the shards"),
                 (("sho", path), 'did you mean "show"'),
                 (("show", path, "--fast"), 'unknown flag "--fast"')):
             code, _, errors = self.lockstep("checkpoint", *wrong)

@@ -23,6 +23,25 @@ def write_images(folder, split, count, seed):
         struct.pack(">2I", 0x801, count) + labels)
 
 
+def write_cifar10(folder, count):
+    """CIFAR-10's files of `count` images each: bright rows show the class."""
+    folder = folder / "cifar-10-batches-bin"
+    folder.mkdir()
+    names = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+    for seed, name in enumerate(names):
+        draw = random.Random(seed)
+        records = bytearray()
+        for _ in range(count):
+            label = draw.randrange(10)
+            pixels = bytearray(draw.randrange(100) for _ in range(3 * 32 * 32))
+            for channel in range(3):
+                begin = (channel * 32 + 3 * label) * 32
+                for i in range(begin, begin + 3 * 32):
+                    pixels[i] += 150
+            records += bytes([label]) + pixels
+        (folder / f"{name}.bin").write_bytes(records)
+
+
 class WithSmallData(unittest.TestCase):
     """Has its own folder, which contains a folder of images."""
 

@@ -1,6 +1,7 @@
 """lockstep-train on its own small data: alone, on two ranks, and with errors."""
 import ctypes
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -9,7 +10,7 @@ import sys
 import unittest
 
 import plain_safetensors
-from train_data import WithSmallData
+from train_data import WithSmallData, write_cifar10
 
 TRAIN = os.environ["LOCKSTEP_TRAIN"]
 COMMAND = os.environ["LOCKSTEP_COMMAND"]
@@ -186,6 +187,19 @@ class TrainProgram(WithSmallData):
         accuracy = (x.argmax(1) == torch.tensor(list(labels))).double().mean()
         self.assertAlmostEqual(float(metadata["lockstep.test_accuracy"]),
                                accuracy.item(), places=5)
+
+    def test_trains_and_evaluates_on_images_of_three_channels(self):
+        write_cifar10(self.folder, count=64)
+        result = self.run_program(
+            COMMAND, "train", "-n", "2", "--augment",
+            *self.flags(dataset="cifar10", data_dir=self.folder))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.run_program(COMMAND, "evaluate", "-n", "2", self.output,
+                                  "--data-dir", self.folder, "--json", "-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        found = json.loads(result.stdout)
+        self.assertEqual((found["dataset"], found["images"]), ("CIFAR-10", 64))
+        self.assertGreater(found["accuracy"], 0.5)
 
     def test_ranks_with_different_flags_are_refused_on_every_rank(self):
         for number, (flag, values) in enumerate([

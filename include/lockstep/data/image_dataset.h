@@ -60,8 +60,9 @@ ImageDataset describe_dataset(std::string_view dataset);
 std::filesystem::path default_data_directory(std::string_view dataset);
 
 // Loads one split of `dataset` from `directory` (empty: the default one), which
-// holds the four IDX files, plain or gzip, or torchvision's folders around
-// them.
+// holds its files, or the folder around them that torchvision or the data set's
+// archive makes: of MNIST and Fashion-MNIST the four IDX files, plain or gzip;
+// of CIFAR-10 and CIFAR-100 the binary version.
 ImageDataset load_dataset(std::string_view dataset, Split split,
                           const std::filesystem::path& directory = {});
 

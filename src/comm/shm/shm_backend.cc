@@ -201,7 +201,7 @@ class ShmBackend : public Backend,
   static constexpr int kRanksThatCheckOften = 16;
   const std::chrono::milliseconds check_interval_ =
       kPeerCheckInterval *
-      std::clamp(identity_.size / kRanksThatCheckOften, 1, 4);
+      std::clamp(identity_.size / kRanksThatCheckOften, 1, 3);
   std::atomic<bool> broken_{false};
   std::atomic<int> waiters_{0};
   std::atomic<bool> ended_duplicates_{false};

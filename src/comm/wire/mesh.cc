@@ -60,8 +60,7 @@ constexpr auto kStoreLook = 500ms;
 constexpr auto kHelloPatience = 30s;
 // The most strangers that may be doing so; a further one replaces the oldest.
 constexpr std::size_t kMostStrangers = 256;
-// How long sent bytes may stay unacknowledged by the peer's kernel, and how
-// long a rank calls another one in vain once the group has formed.
+// How long sent bytes may stay unacknowledged by the peer's kernel.
 constexpr auto kUnanswered = 15s;
 // How long a rank without descriptors leaves calls unanswered.
 constexpr auto kShortage = 500ms;
@@ -141,8 +140,10 @@ struct Call {
   FileDescriptor socket{};
   Deadline until{0s};  // the end of the pause, or of the attempt
   std::chrono::milliseconds pause = kFirstPause;
-  // From the first failure on, once the group has formed.
+  // Once the group has formed. Time in which the called rank may be stopped or
+  // busy does not count.
   Deadline give_up = Deadline::never();
+  Deadline::Clock::time_point greeted{};
   std::string failure{};  // the last one
   Listening answer{};
 };
@@ -153,6 +154,11 @@ struct CallFailure {
   std::string text{};
   Mesh::Cause cause = Mesh::Cause::kPeer;
 };
+
+// Whether it means a lack of ports or memory here.
+bool is_own_shortage(int error) {
+  return error == EADDRNOTAVAIL || error == ENOBUFS || error == ENOMEM;
+}
 
 // What is known of a connection that is missing.
 struct MissingPair {
@@ -284,11 +290,17 @@ class Mesh::Meeting {
     // Ranks that call this one see that it does not answer.
     listener_ = {};
     strangers_.clear();
-    for (; !stopping_; take_asked()) {
-      while (!calls_.empty())
-        give_up(calls_.begin()->first, Cause::kThisRank, failure);
-      wait_for(wake_.descriptor(), POLLIN, Deadline::never());
-    }
+    while (!stopping_) refuse_calls(failure);
+  }
+
+  void refuse_calls(const std::string& failure) noexcept try {
+    take_asked();
+    while (!calls_.empty())
+      give_up(calls_.begin()->first, Cause::kThisRank, failure);
+    wait_for(wake_.descriptor(), POLLIN, Deadline::never());
+  } catch (const std::exception&) {
+    // Such as a lack of memory, which may pass.
+    std::this_thread::sleep_for(kShortage);
   }
 
   void take_asked() {
@@ -350,11 +362,16 @@ class Mesh::Meeting {
   }
 
   void begin_call(int rank) try {
+    Deadline& give_up = calls_.at(rank).give_up;
+    if (has_formed() && give_up.is_never())
+      give_up = Deadline(events_.patience);
     const Invitation& invitation = invitations_[index(rank)];
     BegunConnection begun =
         begin_to_connect(invitation.address, invitation.port);
     if (!begun.socket)
-      return call_again(rank, {begun.error, std::strerror(begun.error)});
+      return call_again(rank, {begun.error, std::strerror(begun.error),
+                               is_own_shortage(begun.error) ? Cause::kThisRank
+                                                            : Cause::kPeer});
     Call& call = calls_.at(rank);
     call.state = Call::State::kConnecting;
     call.socket = std::move(begun.socket);
@@ -368,13 +385,15 @@ class Mesh::Meeting {
   // formed.
   void call_again(int rank, const CallFailure& failure) {
     Call& call = calls_.at(rank);
+    if (call.state == Call::State::kGreeted && !call.give_up.is_never())
+      call.give_up = Deadline(call.give_up.when() +
+                              (Deadline::Clock::now() - call.greeted));
     call.socket = {};
     call.state = Call::State::kPausing;
     call.until = Deadline(call.pause);
     call.pause =
         std::min<std::chrono::milliseconds>(2 * call.pause, kLongestPause);
     if (has_formed()) {
-      if (call.give_up.is_never()) call.give_up = Deadline(kUnanswered);
       if (failure.error == ECONNREFUSED || call.give_up.expired())
         give_up(rank, failure.cause, describe_failure(rank, failure.text));
       return;
@@ -414,7 +433,7 @@ class Mesh::Meeting {
     // It may be busy: the call lasts until it answers or its host is silent.
     call.state = Call::State::kGreeted;
     call.until = Deadline::never();
-    call.give_up = Deadline::never();
+    call.greeted = Deadline::Clock::now();
     call.answer = {};
     // What failed before no longer explains anything.
     if (!has_formed() && !std::exchange(call.failure, "").empty())
@@ -502,10 +521,16 @@ class Mesh::Meeting {
     calls_.erase(rank);
     awaited_.erase(rank);
     is_connected_[index(rank)] = true;
-    if (has_formed())
-      events_.connected(rank, std::move(socket));
-    else
+    if (!has_formed()) {
       sockets_[index(rank)] = std::move(socket);
+      return;
+    }
+    try {
+      events_.connected(rank, std::move(socket));
+    } catch (const std::exception& error) {
+      events_.unreachable(rank, Cause::kThisRank, error.what());
+      throw;
+    }
   }
 
   std::string name_of_rank(int rank) const {

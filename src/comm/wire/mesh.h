@@ -17,6 +17,7 @@
 //          processes claim one rank; the store's errors; SystemError.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -47,9 +48,9 @@ class Mesh {
   // The connections made so far, by rank; empty for all others.
   std::vector<FileDescriptor> take_sockets();
 
-  // Why a call fails: the called rank has ended or left the group, or its host
-  // was silent for 15 s; or this rank has no descriptors, or another trouble of
-  // its own. A rank that is stopped or busy is awaited.
+  // Why a call fails: the called rank has ended or left the group, refuses this
+  // one, or its host is silent; or this rank has no descriptors, or another
+  // trouble of its own. A rank that is stopped or busy is awaited.
   enum class Cause { kPeer, kThisRank };
 
   // What happens later; the mesh's thread calls them.
@@ -57,6 +58,8 @@ class Mesh {
     std::function<void(int rank, FileDescriptor socket)> connected;
     std::function<void(int rank, Cause cause, const std::string& why)>
         unreachable;
+    // How long a rank is called in vain.
+    std::chrono::milliseconds patience = std::chrono::seconds(15);
   };
   // Starts the thread that makes the other connections. Call it once, after
   // take_sockets().

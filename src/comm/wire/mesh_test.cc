@@ -136,7 +136,7 @@ class LateRank {
               {}, kTimeout) {}
 
   // Before, the rank answers no calls, as if it were stopped.
-  void serve() {
+  void serve(std::chrono::milliseconds patience = 15s) {
     mesh_.serve(
         {.connected =
              [this](int peer, FileDescriptor socket) {
@@ -150,7 +150,8 @@ class LateRank {
                const std::lock_guard lock(mutex_);
                unreachable_[peer] = {cause, why};
                changed_.notify_all();
-             }});
+             },
+         .patience = patience});
   }
 
   // A connection to `peer` will make the mesh's thread fail.
@@ -283,13 +284,26 @@ TEST(AMeshWithoutConnections, CallsAgainAfterALackOfDescriptors) {
   expect_connection(*ranks[0], 0, *ranks[1], 1);
 }
 
+// Each time the called rank takes the greeting and ends the connection.
+TEST(AMeshWithoutConnections, GivesUpARankThatRefusesItAgainAndAgain) {
+  const auto ranks = late_ranks(2, open_store("memory:"), 0);
+  for (const auto& rank : ranks) rank->serve(50ms);
+  {
+    const ScarceDescriptors none(0);
+    ranks[0]->call(1);
+    EXPECT_EQ(ranks[0]->why_not(1).first, Mesh::Cause::kThisRank);
+  }
+  ranks[1]->call(0);
+  EXPECT_EQ(ranks[1]->why_not(0).first, Mesh::Cause::kPeer);
+}
+
 TEST(AMeshWhoseThreadHasFailed, AnswersEveryCallAndIsRefused) {
   const auto ranks = late_ranks(4);
   ranks[0]->fail_with(1);
   ranks[1]->call(0);
   ASSERT_GE(ranks[1]->socket_to(0), 0);  // rank 0 has answered, and fails
-  for (const int called : {2, 3}) {
-    ranks[0]->call(called);
+  for (const int called : {1, 2, 3}) {
+    if (called != 1) ranks[0]->call(called);
     EXPECT_THAT(ranks[0]->why_not(called),
                 Pair(Mesh::Cause::kThisRank, HasSubstr("no memory")));
   }

@@ -1,5 +1,7 @@
 #include "src/comm/wire/message_transport.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace lockstep {
@@ -171,7 +173,9 @@ void MessageTransport::attach(int peer, const FileDescriptor& socket) {
   LockstepTransportOutcome outcome{};
   const auto status = table_.attach(transport_, peer, socket.get(), &outcome);
   if (status != kTransportDone)
-    return be_unreachable(peer, status, outcome.text);
+    return be_unreachable(peer, status,
+                          fmt::format("this rank cannot connect to rank {}: {}",
+                                      peer, outcome.text));
   {
     const MutexLock lock(mutex_);
     post_queue(lane(peer));

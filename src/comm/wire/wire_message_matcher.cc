@@ -61,7 +61,7 @@ WireMessageMatcher::~WireMessageMatcher() {
   }
   if (postman.joinable()) postman.join();
   watch_.reset();
-  // A envelope that comes now must not be written to the freed slots.
+  // An envelope that comes now must not be written to the freed slots.
   core_.transport().leave();
 }
 
@@ -72,7 +72,7 @@ void WireMessageMatcher::post_slot(int from, std::size_t slot) {
     inbox.slots->at(slot) = core_.receive(
         {from, kChannelEnvelope, 0, inbox.place(slot), kEnvelopeBytes});
   } catch (const TransportError&) {
-    inbox.ending = true;
+    inbox.ending = std::current_exception();
   }
 }
 
@@ -166,7 +166,7 @@ void WireMessageMatcher::receive(const Pointer& message) {
   if (!settled(*message)) moving_.push_back(message);
 }
 
-// Gives a envelope to its receive: completes a short message, and posts the
+// Gives an envelope to its receive: completes a short message, and posts the
 // receive of a long one's elements.
 void WireMessageMatcher::deliver(WireMessage& message, int from,
                                  const Envelope& envelope,
@@ -187,7 +187,7 @@ void WireMessageMatcher::deliver(WireMessage& message, int from,
   message.error = std::current_exception();
 }
 
-// Finds the receive of a envelope, or keeps the envelope.
+// Finds the receive of an envelope, or keeps the envelope.
 void WireMessageMatcher::sort(int from, const Envelope& envelope,
                               const std::byte* elements) {
   const auto found = std::ranges::find_if(wanted_, [&](const Pointer& message) {
@@ -212,8 +212,7 @@ void WireMessageMatcher::take_envelopes(int from) {
   if (!inbox.slots || inbox.lost) return;
   try {
     while (inbox.front().done()) {
-      if (!inbox.front())
-        throw TransportError(kTransportBroken, from, "it left");
+      if (!inbox.front()) std::rethrow_exception(inbox.ending);
       const std::size_t slot = inbox.oldest;
       const std::byte* const arrived = inbox.place(slot);
       Envelope envelope;
@@ -223,9 +222,10 @@ void WireMessageMatcher::take_envelopes(int from) {
       inbox.oldest = (slot + 1) % kEnvelopeSlots;
       if (!inbox.ending) post_slot(from, slot);
     }
-  } catch (const TransportError&) {
+  } catch (const TransportError& error) {
     inbox.lost = std::current_exception();
-    core_.lost(from);
+    inbox.own_trouble = error.status() == kTransportFailed;
+    if (error.peer() >= 0) core_.lost(from);
   }
 }
 
@@ -242,7 +242,7 @@ void WireMessageMatcher::advance(WireMessage& message) {
 }
 
 void WireMessageMatcher::advance() {
-  std::exception_ptr lost;
+  std::exception_ptr lost, own_trouble;
   int connected = 0;
   for (int from = 0; from < core_.size(); ++from) {
     if (from == core_.rank()) continue;
@@ -252,12 +252,15 @@ void WireMessageMatcher::advance() {
       lost = inbox.lost;
     else
       ++connected;
+    if (inbox.own_trouble) own_trouble = inbox.lost;
   }
   // Fails receives that can get no message. A receive from any source can,
-  // while one rank is left.
+  // while one rank is left; where this rank cannot hear one that may be alive,
+  // the receive fails too, since it might wait for that one.
   for (const Pointer& message : wanted_) {
     const int peer = message->operation.peer;
     if (peer == kAnySource && connected == 0) message->error = lost;
+    if (peer == kAnySource && own_trouble) message->error = own_trouble;
     if (peer != kAnySource) message->error = inbox(peer).lost;
   }
   for (const Pointer& message : moving_) advance(*message);

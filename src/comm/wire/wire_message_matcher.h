@@ -78,8 +78,10 @@ class WireMessageMatcher {
     std::unique_ptr<std::array<WireCore::Request, kEnvelopeSlots>> slots{};
     std::unique_ptr<std::byte[]> memory{};
     std::size_t oldest = 0;
-    bool ending = false;        // nothing comes except what is in the slots
-    std::exception_ptr lost{};  // why nothing more will come
+    // Why nothing comes except what is in the slots; why nothing more will.
+    std::exception_ptr ending{};
+    std::exception_ptr lost{};
+    bool own_trouble = false;  // of this rank, is why
     WireCore::Request& front() { return (*slots)[oldest]; }
     std::byte* place(std::size_t slot) const {
       return memory.get() + slot * kEnvelopeBytes;

@@ -19,8 +19,9 @@
 namespace lockstep {
 namespace {
 
-// Survivors detect a death within 50 to 200 ms and write their records a few ms later.
-// The end of a job may be delayed by this much.
+// Survivors detect a death within 50 to 150 ms, between hosts 100 ms later, and
+// write their records a few ms later. The end of a job may be delayed by this
+// much.
 constexpr std::chrono::milliseconds kLastRecords{300};
 constexpr std::chrono::seconds kAskedRecords{5};
 

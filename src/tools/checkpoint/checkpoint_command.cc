@@ -2,7 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
+#include <filesystem>
 #include <string_view>
+#include <system_error>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/tools/job/companion.h"
@@ -53,13 +56,23 @@ void check_checkpoint_options(const CheckpointOptions& options) {
   if (!options.output.ends_with(".safetensors"))
     throw InvalidArgument("the file to merge into is \"" + options.output +
                           "\", but its name must end in .safetensors");
+  const std::filesystem::path output = options.output;
+  std::error_code ignored;
+  if (std::filesystem::equivalent(
+          output.has_parent_path() ? output.parent_path() : ".", options.set,
+          ignored))
+    throw InvalidArgument("the file to merge into, \"" + options.output +
+                          "\", is in the folder of the shards\n  next:    "
+                          "name a file in another folder");
   check_file_to_write("OUT", options.output);
 }
 
 void run_checkpoint(const CheckpointOptions& options,
                     const EnvironmentLookup& lookup) {
-  become({require_companion(kCheckpoint, lookup), options.action, options.set,
-          options.output});
+  std::vector<std::string> command{require_companion(kCheckpoint, lookup),
+                                   options.action, options.set};
+  if (!options.output.empty()) command.push_back(options.output);
+  become(command);
 }
 
 }  // namespace lockstep

@@ -9,6 +9,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -27,12 +28,13 @@ std::string text_of(const CheckpointSet& set, const char* key) {
 
 CheckpointSet open_set(const std::filesystem::path& path) {
   if (CheckpointSet::is_at(path)) return CheckpointSet(path);
-  const bool is_folder = std::filesystem::is_directory(path);
+  std::error_code ignored;
+  const bool is_folder = std::filesystem::is_directory(path, ignored);
   throw InvalidArgument(
       "\"" + path.string() + "\" is no checkpoint in shards: " +
-      (is_folder                       ? "it has no manifest.json"
-       : std::filesystem::exists(path) ? "it is one file"
-                                       : "it does not exist") +
+      (is_folder                                ? "it has no manifest.json"
+       : std::filesystem::exists(path, ignored) ? "it is one file"
+                                                : "it does not exist") +
       "\n  next:    name a folder such as checkpoint-000700, which a run with "
       "--checkpoint-format sharded has completed");
 }
@@ -74,12 +76,15 @@ int show(const CheckpointSet& set) {
 }
 
 int run(const std::vector<std::string>& arguments) {
-  if (arguments.size() < 2)
+  const auto asks = [&](const char* action, std::size_t count) {
+    return arguments.size() == count && arguments[0] == action;
+  };
+  if (!asks("show", 2) && !asks("merge", 3))
     throw InvalidArgument(
         "usage: lockstep-checkpoint merge SET OUT | show SET");
   const CheckpointSet set = open_set(arguments[1]);
-  if (arguments[0] == "show") return show(set);
-  merge_checkpoint(set, arguments.at(2));
+  if (asks("show", 2)) return show(set);
+  merge_checkpoint(set, arguments[2]);
   std::printf("the checkpoint of step %lld is in %s\n",
               static_cast<long long>(set.manifest().step),
               arguments[2].c_str());

@@ -37,11 +37,13 @@ std::vector<std::string> command_of(const TrainRequest& request,
 // The checkpoints' names, which contain the step.
 std::set<std::string> checkpoints_in(const std::filesystem::path& folder) {
   std::set<std::string> names;
-  std::error_code error;
+  std::error_code error, ignored;
   for (std::filesystem::directory_iterator at(folder, error), end;
        !error && at != end; at.increment(error))
     if (const std::string name = at->path().filename();
-        name.starts_with("checkpoint-") && name.ends_with(".safetensors"))
+        name.starts_with("checkpoint-") &&
+        (name.ends_with(".safetensors") ||
+         std::filesystem::exists(at->path() / "manifest.json", ignored)))
       names.insert(name);
   return names;
 }

@@ -36,9 +36,9 @@ void replace_file(const std::filesystem::path& path,
 
 // Gives the complete folder `from` the name `to` beside it, in one step also
 // where `to` is a folder already, whose content is then deleted. The files in
-// `from` must be on the disk. After an error both folders are there. Where the
-// file system cannot exchange two names, a kill in between leaves no folder
-// `to`.
+// `from` must be on the disk. After an error both folders are there, `to` maybe
+// under another name. Where the file system cannot exchange two names, a kill
+// in between leaves no folder `to`.
 void replace_folder(const std::filesystem::path& from,
                     const std::filesystem::path& to);
 

@@ -169,11 +169,15 @@ SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
 // Throws where the name of a checkpoint belongs to something else.
 void check_replaces_set(const fs::path& path) {
   std::error_code error;
-  const bool is_free = fs::is_empty(path, error) || !fs::exists(path, error);
-  if (is_free || CheckpointSet::is_at(path)) return;
-  throw InvalidArgument("the folder \"" + path.string() +
-                        "\" is no checkpoint, and one of this step needs its "
-                        "name\n  next:    move it to another place");
+  const fs::file_status there = fs::symlink_status(path, error);
+  if (!fs::exists(there)) return;
+  if (fs::is_directory(there) &&
+      (fs::is_empty(path, error) || CheckpointSet::is_at(path)))
+    return;
+  throw InvalidArgument("\"" + path.string() +
+                        "\" is not the folder of a checkpoint, and one of this "
+                        "step needs its name\n  next:    move it to another "
+                        "place");
 }
 
 void restore_file(ProcessGroup& group, const TrainingState& state,
@@ -244,6 +248,7 @@ void CheckpointFolder::save_shards(const TrainingState& state,
   const std::vector<StatePiece> pieces =
       collect_pieces(state, group(), set.manifest.texts);
   run_on_rank_zero(group(), kSaving, [&] {
+    to_text(set.manifest);  // before work that it would refuse
     begin_step(step);
     check_replaces_set(set.sealed);
     set.unsealed = leftover_of(set.sealed);
@@ -269,8 +274,9 @@ void CheckpointFolder::save_shards(const TrainingState& state,
 
 void CheckpointFolder::finish() {
   if (!writer_) return;
+  const fs::path written = std::exchange(being_written_, {});
   writer_->wait();
-  damaged_.erase(being_written_);
+  damaged_.erase(written);
 }
 
 std::optional<fs::path> CheckpointFolder::resume(const TrainingState& state) {
@@ -305,11 +311,8 @@ std::optional<fs::path> CheckpointFolder::restore_found(
     std::optional<CheckpointSet> set;
     if (found) set = std::move(found->set);
     const SetProblem problem = open_set(group(), path, set);
-    if (!problem) {
-      restore(state, *set, group(), path.string());
-      return path;
-    }
-    if (group().rank() == 0 && !problem.is_gone)
+    if (!problem && restore(state, *set, group(), path.string())) return path;
+    if (group().rank() == 0 && !problem.damage.empty())
       note_damage(path, problem.damage, damage);
   }
 }

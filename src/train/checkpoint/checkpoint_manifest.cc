@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <limits>
 #include <span>
 
 #include "src/train/checkpoint/checkpoint_checksum.h"
@@ -42,12 +43,17 @@ int manifest_version(const ManifestJson& json, const std::string& file) {
   const auto found = json.find("version");
   if (found == json.end() || !found->is_number_integer())
     refuse_damaged(file, "it has no version");
-  return found->get<int>();
+  const auto version = found->get<std::int64_t>();
+  if (version > std::numeric_limits<int>::max())
+    refuse_version(file, std::to_string(version), kManifestVersion);
+  return static_cast<int>(version);
 }
 
 CheckpointManifest read_fields(const ManifestJson& json,
                                const std::string& file, int version) {
   try {
+    if (!json.at("step").is_number_integer())
+      refuse_damaged(file, "its step is not a whole number");
     return json.get<CheckpointManifest>();
   } catch (const ManifestJson::exception& error) {
     if (version > kManifestVersion)
@@ -94,7 +100,14 @@ void refuse_version(const std::string& file, const std::string& version,
 std::string to_text(CheckpointManifest manifest) {
   manifest.version = kManifestVersion;
   manifest.checksum = checksum_of(manifest);
-  return ManifestJson(manifest).dump(1) + "\n";
+  try {
+    return ManifestJson(manifest).dump(1) + "\n";
+  } catch (const ManifestJson::exception& error) {
+    throw InvalidArgument(
+        "a text of the checkpoint, such as one of TrainingState::job, is not "
+        "UTF-8: " +
+        std::string(error.what()));
+  }
 }
 
 CheckpointManifest parse_manifest(std::string_view text,

@@ -53,7 +53,8 @@ struct CheckpointManifest {
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(CheckpointManifest, version, step, texts,
                                    shards, checksum)
 
-// The manifest's file, with the checksum that belongs to it.
+// The manifest's file, with the checksum that belongs to it. InvalidArgument
+// for texts that are not UTF-8.
 std::string to_text(CheckpointManifest manifest);
 // `file` names it in errors.
 CheckpointManifest parse_manifest(std::string_view text,

@@ -62,7 +62,8 @@ struct SetProblem {
 
 // Opens the set at `path` on every rank, on rank 0 maybe before; the ranks
 // divide the reading of its shards. Returns what some rank found, the same on
-// all. A collective. InvalidArgument where the ranks see different sets.
+// all. A collective. InvalidArgument where the ranks see different sets, and
+// where one sees none, then with Error on ranks other than 0.
 SetProblem open_set(ProcessGroup& group, const std::filesystem::path& path,
                     std::optional<CheckpointSet>& set);
 

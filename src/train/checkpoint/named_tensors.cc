@@ -1,6 +1,7 @@
 #include "src/train/checkpoint/named_tensors.h"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -123,6 +124,10 @@ std::string differences(const NamedTensors& ours, const NamedTensors& stored) {
     if (here != there)
       lines += "\n  \"" + name + "\" is " + there + " in the file, " + here +
                " in the model";
+    if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+      lines += "\n  \"" + name +
+               "\" has elements that share memory in the model, as expand() "
+               "makes them: use contiguous()";
   }
   for (const auto& [name, tensor] : stored)
     if (!ours.contains(name))

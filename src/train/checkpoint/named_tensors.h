@@ -42,7 +42,8 @@ void add_part(NamedTensors& tensors, const std::string& prefix,
               const NamedTensors& part);
 
 // One line per difference between a file's tensors, `stored`, and a model's,
-// `ours`: names, shapes, types. Empty if they fit.
+// `ours`: names, shapes, types; and one for each tensor of ours that cannot be
+// written to. Empty if they fit.
 std::string differences(const NamedTensors& ours, const NamedTensors& stored);
 
 // Copies the elements of `stored` over those of `ours`, which keep their

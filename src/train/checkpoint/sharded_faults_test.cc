@@ -274,6 +274,60 @@ TEST(ShardsThatMakeNoWhole, AreNotSealedAndKeepTheCheckpointBefore) {
   EXPECT_EQ(directory.entries().size(), 2u);  // with the lock
 }
 
+TEST(ATextThatIsNotUtf8, IsRefusedByTheSave) {
+  const TestDirectory directory;
+  run_ranks("shm", 2, [&](const Ranks& group) {
+    OneSaved run(directory.path(), group);
+    TrainingState state = run.state();
+    state.job["data"] = "\xff";
+    EXPECT_THAT(error_text<Error>([&] { run.folder.save(state, 2); }),
+                HasSubstr("TrainingState::job, is not UTF-8"));
+    run.folder.save(run.state(), 2);
+  });
+}
+
+// A set that resume() found damaged is deleted before complete ones, also where
+// this object wrote it.
+TEST(ADamagedSet, IsDeletedBeforeTheCompleteOneThatIsOlder) {
+  const TestDirectory directory;
+  run_ranks("shm", 1, [&](const Ranks& group) {
+    CheckpointFolder folder = shards_in(directory.path(), group, 2);
+    const TrainingState state{.model = torch::nn::Linear(2, 2).ptr()};
+    folder.save(state, 4);
+    folder.save(state, 5);
+    folder.finish();
+    fs::resize_file(directory / "checkpoint-000005" / shard_name(0, 1), 9);
+    EXPECT_EQ(folder.resume(state), directory / "checkpoint-000004");
+    folder.check_step(4);
+    folder.save(state, 6);
+    folder.finish();
+    EXPECT_EQ(folder.files(),
+              (std::vector<fs::path>{directory / "checkpoint-000004",
+                                     directory / "checkpoint-000006"}));
+  });
+}
+
+TEST(ATensorWhoseElementsShareMemory, IsRefusedBeforeAnythingIsRestored) {
+  const TestDirectory directory;
+  run_ranks("shm", 1, [&](const Ranks& group) {
+    torch::nn::Linear model(2, 2);
+    model->register_buffer("z", at::ones({3, 1}).expand({3, 4}));
+    std::int64_t step = 1;
+    const TrainingState state{.model = model.ptr(),
+                              .counters = {{"step", &step}}};
+    CheckpointFolder folder = shards_in(directory.path(), group);
+    folder.save(state, 1);
+    const at::Tensor before = model->weight.detach().clone();
+    {
+      const at::NoGradGuard no_grad;
+      model->weight.add_(1);
+    }
+    EXPECT_THAT(error_text<InvalidArgument>([&] { folder.resume(state); }),
+                AllOf(HasSubstr("\"z\""), HasSubstr("contiguous()")));
+    EXPECT_TRUE(model->weight.equal(before + 1));
+  });
+}
+
 TEST(AFolderOfAnotherProgram, IsNotReplacedByASet) {
   const TestDirectory directory;
   const fs::path theirs = directory / "checkpoint-000002";
@@ -282,9 +336,9 @@ TEST(AFolderOfAnotherProgram, IsNotReplacedByASet) {
   replace_file(theirs / "note", std::array{std::as_bytes(std::span(note))});
   run_ranks("shm", 2, [&](const Ranks& group) {
     OneSaved run(directory.path(), group);
-    EXPECT_THAT(
-        error_text<Error>([&] { run.folder.save(run.state(), 2); }),
-        AllOf(HasSubstr(theirs.string()), HasSubstr("is no checkpoint")));
+    EXPECT_THAT(error_text<Error>([&] { run.folder.save(run.state(), 2); }),
+                AllOf(HasSubstr(theirs.string()),
+                      HasSubstr("is not the folder of a checkpoint")));
     run.folder.save(run.state(), 3);
     run.folder.finish();
   });
@@ -330,7 +384,7 @@ TEST(RanksThatSeeDifferentFolders, AreToldBeforeTheyRestore) {
                 HasSubstr("rank 1 does not see \"runs/.checkpoint-probe-"));
     group->barrier().wait();
     if (group->rank() == 1) fs::remove_all("runs");
-    EXPECT_THAT(error_text<InvalidArgument>([&] { folder.resume(state); }),
+    EXPECT_THAT(error_text<Error>([&] { folder.resume(state); }),
                 HasSubstr("rank 1 does not see the checkpoint"));
     EXPECT_EQ(step, 3 + group->rank());
   });

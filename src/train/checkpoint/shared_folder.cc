@@ -1,5 +1,6 @@
 #include "src/train/checkpoint/shared_folder.h"
 
+#include <memory>
 #include <span>
 #include <string>
 #include <system_error>
@@ -7,7 +8,6 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
 #include "src/base/secret.h"
-#include "src/base/text_file.h"
 #include "src/train/checkpoint/rank_zero.h"
 
 namespace lockstep {
@@ -40,16 +40,22 @@ fs::path share_path(ProcessGroup& group, const fs::path& own,
 
 void check_shared(ProcessGroup& group, const fs::path& folder) {
   constexpr std::string_view kPreparing = "preparing to save checkpoints";
+  // A killed rank leaves a folder that counts as a leftover.
   fs::path probe;
-  run_on_rank_zero(group, kPreparing, [&] {
-    // A killed rank leaves a file that counts as a leftover.
-    probe = ".checkpoint-probe-" + random_hex(8) + ".tmp";
-    replace_text_file(folder / probe, "");
+  const std::shared_ptr<void> removed(nullptr, [&](void*) {
+    std::error_code ignored;
+    if (group.rank() == 0) fs::remove(probe, ignored);
   });
-  probe = folder / share_path(group, probe, kPreparing);
-  run_on_all_ranks(group, kPreparing, [&] { check_seen(probe, group.rank()); });
-  std::error_code ignored;
-  if (group.rank() == 0) fs::remove(probe, ignored);
+  run_on_rank_zero(group, kPreparing, [&] {
+    probe = folder / (".checkpoint-probe-" + random_hex(8) + ".tmp");
+    std::error_code error;
+    if (!fs::create_directory(probe, error))
+      throw SystemError("cannot make \"" + probe.string() + "\"",
+                        error.value());
+  });
+  const fs::path seen =
+      folder / share_path(group, probe.filename(), kPreparing);
+  run_on_all_ranks(group, kPreparing, [&] { check_seen(seen, group.rank()); });
 }
 
 }  // namespace lockstep

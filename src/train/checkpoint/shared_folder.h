@@ -4,7 +4,8 @@
 // name that rank 0 has just drawn.
 //
 // Threads: a collective where a group is passed.
-// Errors:  InvalidArgument naming the rank that does not see the folder.
+// Errors:  InvalidArgument naming the rank that does not see the folder, and on
+//          the other ranks Error quoting it.
 #pragma once
 
 #include <filesystem>

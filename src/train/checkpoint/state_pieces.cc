@@ -9,11 +9,15 @@
 #include <span>
 #include <utility>
 
+#include "src/base/log.h"
 #include "src/torch/optim/update_state.h"
 #include "src/train/checkpoint/checkpoint_checksum.h"
 
 namespace lockstep {
 namespace {
+
+// Prime, so that it hits all columns of a matrix unless they are as many.
+constexpr std::int64_t kSampleStep = 1021;
 
 std::span<std::byte> bytes_in(const at::Tensor& tensor) {
   return {static_cast<std::byte*>(tensor.mutable_data_ptr()), tensor.nbytes()};
@@ -30,32 +34,21 @@ at::Tensor filling_its_memory(const std::string& name,
   return fills ? plain : storable(name, plain);
 }
 
-// A prime number: no row of a matrix is as long.
-constexpr std::int64_t kSampleStep = 1021;
-
-// A number that is equal where ranks hold tensors of the same names, types,
-// shapes, orders and sampled elements.
-std::int64_t sample_of(const std::vector<StatePiece>& pieces) {
-  CheckpointChecksum checksum;
-  for (const auto& [name, part, elements] : pieces) {
-    checksum.add_tensor(name, name_of(stored_type_of(elements.scalar_type())),
-                        part.shape);
-    checksum.add(std::as_bytes(std::span(part.order)));
-    if (elements.numel() == 0) continue;
-    const at::Tensor sample =
-        elements.slice(0, 0, std::nullopt, kSampleStep).cpu().contiguous();
-    checksum.add(bytes_in(sample));
-  }
-  return std::stoll(checksum.hex(), nullptr, 16);
-}
-
-bool is_equal_on_all_ranks(std::int64_t number, ProcessGroup& group) {
-  std::array<std::int64_t, 2> ends{number, -number};
+// Whether the ranks can divide what they hold.
+bool is_same_on_all_ranks(const PiecesDigest& digest, ProcessGroup& group) {
+  std::array<std::int64_t, 4> ends{digest.outline, -digest.outline,
+                                   digest.sample, -digest.sample};
   group
       .all_reduce(view(std::span<std::int64_t>(ends)), ReduceOp::kMax,
                   {.label = "saving a checkpoint: which tensors ranks hold"})
       .wait();
-  return ends[0] == -ends[1];
+  if (ends[0] != -ends[1]) return false;
+  if (ends[2] == -ends[3]) return true;
+  if (group.rank() == 0)
+    log(LogLevel::kWarn,
+        "the ranks' models or optimizers differ: rank 0 saves its own in the "
+        "checkpoint");
+  return false;
 }
 
 // The elements of `piece` that begin in [begin, end), bytes from its start.
@@ -79,6 +72,21 @@ at::Tensor empty_for(const ShardedTensor& tensor, at::IntArrayRef shape) {
 
 }  // namespace
 
+PiecesDigest digest_of(const std::vector<StatePiece>& pieces) {
+  CheckpointChecksum outline, sample;
+  for (const auto& [name, part, elements] : pieces) {
+    outline.add_tensor(name, name_of(stored_type_of(elements.scalar_type())),
+                       part.shape);
+    outline.add(std::as_bytes(std::span(part.order)));
+    if (elements.numel() == 0) continue;
+    const at::Tensor some =
+        elements.slice(0, 0, std::nullopt, kSampleStep).cpu().contiguous();
+    sample.add(bytes_in(some));
+  }
+  return {std::stoll(outline.hex(), nullptr, 16),
+          std::stoll(sample.hex(), nullptr, 16)};
+}
+
 std::vector<std::int64_t> order_of(const at::Tensor& dense) {
   if (dense.is_contiguous()) return {};
   std::vector<std::int64_t> order(static_cast<std::size_t>(dense.dim()));
@@ -101,12 +109,13 @@ StatePiece whole_piece(const std::string& name, const at::Tensor& tensor) {
 }
 
 std::vector<StatePiece> divide_pieces(
-    const std::vector<StatePiece>& held_by_all, ProcessGroup& group) {
+    const std::vector<StatePiece>& held_by_all, const PiecesDigest& digest,
+    ProcessGroup& group) {
   std::int64_t total = 0;
   for (const StatePiece& piece : held_by_all)
     total += static_cast<std::int64_t>(piece.elements.nbytes());
   const std::int64_t ranks =
-      is_equal_on_all_ranks(sample_of(held_by_all), group) ? group.size() : 1;
+      is_same_on_all_ranks(digest, group) ? group.size() : 1;
   if (group.rank() >= ranks) return {};
   const std::int64_t begin = total * group.rank() / ranks;
   const std::int64_t end = total * (group.rank() + 1) / ranks;

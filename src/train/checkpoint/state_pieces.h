@@ -36,14 +36,23 @@ std::vector<std::int64_t> order_of(const at::Tensor& dense);
 // The whole of a tensor, as it lies in memory where it is dense.
 StatePiece whole_piece(const std::string& name, const at::Tensor& tensor);
 
-// This rank's part of `held_by_all`, whole pieces that all ranks hold. A
-// collective: where the ranks' pieces differ in names, types, shapes, layout or
-// in one of the elements that are compared, as where only one rank has a model,
-// rank 0 gets all of them. Each 1021st element is compared: replicas that took
-// different steps differ nearly everywhere, and reading all of the state on
-// every rank would cost more than writing it.
+// Numbers that are equal where ranks hold the same.
+struct PiecesDigest {
+  std::int64_t outline = 0;  // names, types, shapes and layouts
+  // Elements 0, 1021, 2042, … of each piece: replicas that took different steps
+  // differ nearly everywhere, but for tables of which a step changes few rows;
+  // reading all of the state on every rank would cost more than writing it.
+  std::int64_t sample = 0;
+};
+PiecesDigest digest_of(const std::vector<StatePiece>& pieces);
+
+// This rank's part of `held_by_all`, whole pieces that all ranks hold, whose
+// digest is `digest`. A collective: where the digests differ, as where only one
+// rank has a model, rank 0 gets all pieces, and logs a warning if only the
+// elements differ.
 std::vector<StatePiece> divide_pieces(
-    const std::vector<StatePiece>& held_by_all, ProcessGroup& group);
+    const std::vector<StatePiece>& held_by_all, const PiecesDigest& digest,
+    ProcessGroup& group);
 
 // A tensor of the set, in memory of its own.
 at::Tensor read_tensor(const CheckpointSet& set, const std::string& name);

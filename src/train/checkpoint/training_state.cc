@@ -6,10 +6,13 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <charconv>
 #include <iterator>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -19,6 +22,7 @@
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/checkpoint_search.h"
 #include "src/train/checkpoint/optimizer_tensors.h"
 #include "src/train/checkpoint/rank_zero.h"
 
@@ -382,6 +386,7 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
   const c10::AutoGradMode no_grad(false);
   broadcast_buffers(state, group);
   std::vector<StatePiece> divided, undivided;
+  PiecesDigest digest;
   run_on_all_ranks(group, "saving a checkpoint", [&] {
     ShardTensors optimizer = optimizer_of(state, group.size());
     TensorArchive all = assemble(state, optimizer.options, group.size());
@@ -398,8 +403,9 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
     for (const auto& [name, tensor] : own_tensors(state))
       undivided.push_back(
           whole_piece(rank_prefix(group.rank()) + name, tensor));
+    digest = digest_of(divided);
   });
-  std::vector<StatePiece> mine = divide_pieces(divided, group);
+  std::vector<StatePiece> mine = divide_pieces(divided, digest, group);
   std::ranges::move(undivided, std::back_inserter(mine));
   return mine;
 }
@@ -407,18 +413,30 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
 void restore(const TrainingState& state, const TensorArchive& checkpoint,
              ProcessGroup& group, const std::string& file) {
   Restoring restoring(state, group, file);
-  run_on_all_ranks(group, "loading a checkpoint",
-                   [&] { restoring.check(checkpoint); });
+  run_on_all_ranks(group, kLoading, [&] { restoring.check(checkpoint); });
   restoring.apply();
 }
 
-void restore(const TrainingState& state, const CheckpointSet& set,
+bool restore(const TrainingState& state, const CheckpointSet& set,
              ProcessGroup& group, const std::string& file) {
   const c10::AutoGradMode no_grad(false);
   Restoring restoring(state, group, file);
-  run_on_all_ranks(group, "loading a checkpoint",
-                   [&] { restoring.check(set); });
-  restoring.apply();
+  std::array<std::int64_t, 1> gone{0};
+  run_on_all_ranks(group, kLoading, [&] {
+    try {
+      restoring.check(set);
+    } catch (const SystemError& error) {
+      if (error.error_number() != ENOENT || CheckpointSet::is_at(set.path()))
+        throw;
+      gone[0] = 1;
+    }
+  });
+  group
+      .all_reduce(view(std::span<std::int64_t>(gone)), ReduceOp::kMax,
+                  {.label = kLoading})
+      .wait();
+  if (gone[0] == 0) restoring.apply();
+  return gone[0] == 0;
 }
 
 }  // namespace lockstep

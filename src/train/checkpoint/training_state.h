@@ -44,7 +44,9 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
                                        SafetensorsMetadata& texts);
 
 // As restore(), from a set, of which each rank reads only what it needs.
-void restore(const TrainingState& state, const CheckpointSet& set,
+// Returns false, and changes nothing, where a running writer has deleted the
+// set.
+bool restore(const TrainingState& state, const CheckpointSet& set,
              ProcessGroup& group, const std::string& file);
 
 // Writes the result of collect() as the checkpoint of `step`, as the folder's

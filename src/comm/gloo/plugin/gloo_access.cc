@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "src/comm/wire/transport_entry.h"
+
 namespace lockstep {
 
 GlooProgress GlooBuffer::look_locked(Base& buffer) {
@@ -63,7 +65,7 @@ GlooPair::~GlooPair() {
 
 void GlooPair::connect(Context& context, Device& device, int peer, int socket) {
   std::unique_ptr<GlooPair> pair(new GlooPair(context, device, peer));
-  pair->adopt(socket);
+  pair->adopt(peer, socket);
   context.getPair(peer) = std::move(pair);
 }
 
@@ -79,7 +81,7 @@ void GlooPair::check_layout(Context& context, int peer) {
         "Lockstep with the installed libgloo-dev");
 }
 
-void GlooPair::adopt(int socket) {
+void GlooPair::adopt(int peer, int socket) {
   const std::lock_guard lock(m_);
   int listens = 0;
   socklen_t length = sizeof listens;
@@ -104,7 +106,7 @@ void GlooPair::adopt(int socket) {
     fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ::close(copy);
     device_->registerDescriptor(fd_, EPOLLIN, this);
-    throw;
+    throw BrokenConnection(peer, "the connection to it ended at once");
   }
 }
 

@@ -82,7 +82,7 @@ class GlooPair : public gloo::transport::tcp::Pair {
 
  private:
   GlooPair(Context& context, Device& device, int peer);
-  void adopt(int socket);
+  void adopt(int peer, int socket);
 
   // Guarded by m_.
   bool handling_ = false;

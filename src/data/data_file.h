@@ -1,13 +1,24 @@
-// The error for a malformed file. Every such message has the same four facts.
+// The files of datasets: reads them whole, and describes what is wrong with
+// one.
+//
+// Threads: any thread.
+// Errors:  SystemError when a file cannot be read; InvalidArgument for what is
+//          not a regular file.
 #pragma once
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
 
+// The contents of the file at `path`.
+std::vector<std::byte> read_data_file(const std::filesystem::path& path);
+
+// Every message about a malformed file has the same four facts.
 struct MalformedFile {
   std::string file = {};
   std::string problem = {};  // "the magic number is wrong"

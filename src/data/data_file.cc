@@ -1,0 +1,66 @@
+#include "src/data/data_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace lockstep {
+namespace {
+
+class OpenFile {
+ public:
+  explicit OpenFile(const std::filesystem::path& path)
+      // Otherwise a pipe would be waited for.
+      : descriptor_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+    if (descriptor_ < 0)
+      throw SystemError(fmt::format("cannot open {}", path.string()), errno);
+  }
+  ~OpenFile() { ::close(descriptor_); }
+  OpenFile(const OpenFile&) = delete;
+  OpenFile& operator=(const OpenFile&) = delete;
+  int get() const { return descriptor_; }
+
+ private:
+  int descriptor_;
+};
+
+}  // namespace
+
+std::vector<std::byte> read_data_file(const std::filesystem::path& path) {
+  const OpenFile file(path);
+  struct stat status {};
+  if (::fstat(file.get(), &status) != 0)
+    throw SystemError(fmt::format("cannot read {}", path.string()), errno);
+  if (!S_ISREG(status.st_mode))
+    throw InvalidArgument(
+        fmt::format("cannot read {}: it is not a regular file", path.string()));
+  std::vector<std::byte> contents(static_cast<std::size_t>(status.st_size));
+  std::size_t filled = 0;
+  while (filled < contents.size()) {
+    const ssize_t got =
+        ::read(file.get(), contents.data() + filled, contents.size() - filled);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0)
+      throw SystemError(fmt::format("cannot read {}", path.string()), errno);
+    if (got == 0) break;  // the file shrank; decoding reports it
+    filled += static_cast<std::size_t>(got);
+  }
+  contents.resize(filled);
+  return contents;
+}
+
+InvalidArgument malformed_file(const MalformedFile& fault) {
+  return InvalidArgument(fmt::format(
+      "cannot read {}: {}\n"
+      "  offset:   {}\n"
+      "  expected: {}\n"
+      "  found:    {}\n"
+      "  next:     fetch the file again, or check that it is what its name "
+      "says",
+      fault.file, fault.problem, fault.offset, fault.expected, fault.found));
+}
+
+}  // namespace lockstep
