@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <memory>
 #include <stdexcept>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -106,7 +107,9 @@ void GlooPair::adopt(int peer, int socket) {
     fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     ::close(copy);
     device_->registerDescriptor(fd_, EPOLLIN, this);
-    throw BrokenConnection(peer, "the connection to it ended at once");
+    throw BrokenConnection(peer, "the connection to rank " +
+                                     std::to_string(peer) +
+                                     " ended before it was used");
   }
 }
 
