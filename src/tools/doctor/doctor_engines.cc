@@ -40,7 +40,7 @@ std::vector<float> add_ranks(const std::shared_ptr<Store>& store, int rank) {
 }
 
 // The first line of an error's message.
-std::string reason_of(const std::exception_ptr& error) {
+std::string why_it_failed(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& known) {
@@ -102,7 +102,7 @@ Finding try_shared_memory() {
   for (const auto& error : errors)
     if (error) {
       finding.health = Health::kBad;
-      finding.text = reason_of(error);
+      finding.text = why_it_failed(error);
       finding.next =
           "the ranks of one host cannot work together; see the limits below, "
           "and whether memfd_create and Unix sockets are allowed here (a "
