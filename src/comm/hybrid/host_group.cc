@@ -109,6 +109,8 @@ void HostGroup::wait(const Work& work) {
   try {
     work.wait();
   } catch (const PeerFailure& lost) {
+    // Another rank of the host gave up, and knows why.
+    if (auto fault = fault_in(lost.what())) throw FaultSeen(std::move(*fault));
     throw TransportError(kTransportBroken,
                          ranks_.at(static_cast<std::size_t>(lost.rank())),
                          lost.what());

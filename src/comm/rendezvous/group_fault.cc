@@ -1,5 +1,10 @@
 #include "src/comm/rendezvous/group_fault.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+#include <system_error>
+
 #include "src/base/log.h"
 #include "src/comm/rendezvous/formation.h"
 #include "src/net/byte_stream.h"
@@ -12,6 +17,10 @@ namespace {
 // A key that is always set: a wait for it and others returns at once, and tells
 // which of the others is set.
 constexpr std::string_view kPresent = "present";
+
+// Around a fault in a text: no message has these characters.
+constexpr char kFaultBegins = '\x02';
+constexpr char kFaultEnds = '\x03';
 
 }  // namespace
 
@@ -33,6 +42,35 @@ std::optional<Fault> decode(const Bytes& bytes) {
   fault.sequence = reader.number<std::uint64_t>();
   if (reader.overrun()) return std::nullopt;
   fault.reason = to_text(reader.rest());
+  return fault;
+}
+
+std::string as_reason(const Fault& fault) {
+  return fmt::format("{}{} {} {} {}{}", kFaultBegins,
+                     static_cast<int>(fault.kind), fault.culprit,
+                     fault.sequence, fault.reason, kFaultEnds);
+}
+
+std::optional<Fault> fault_in(std::string_view text) {
+  const std::size_t begin = text.find(kFaultBegins);
+  const std::size_t end = text.rfind(kFaultEnds);
+  if (begin == text.npos || end == text.npos || end < begin)
+    return std::nullopt;
+  const char* at = text.data() + begin + 1;
+  const char* const last = text.data() + end;
+  const auto take = [&](auto& number) {
+    const auto [rest, error] = std::from_chars(at, last, number);
+    const bool taken = error == std::errc{} && rest != last && *rest == ' ';
+    at = taken ? rest + 1 : last;
+    return taken;
+  };
+  Fault fault;
+  int kind = 0;
+  if (!take(kind) || !take(fault.culprit) || !take(fault.sequence) ||
+      kind < 0 || kind > static_cast<int>(FaultKind::kAborted))
+    return std::nullopt;
+  fault.kind = static_cast<FaultKind>(kind);
+  fault.reason.assign(at, last);
   return fault;
 }
 

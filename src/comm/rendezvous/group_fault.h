@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -46,6 +47,11 @@ struct Fault {
 // To bytes and back; decode() is empty if the bytes are not a Fault.
 Bytes encode(const Fault& fault);
 std::optional<Fault> decode(const Bytes& bytes);
+
+// As the reason of an abort, for layers that pass on no more than a text; and
+// back from a text that contains it, if one does.
+std::string as_reason(const Fault& fault);
+std::optional<Fault> fault_in(std::string_view text);
 
 // Thrown by waits when another rank has written a fault.
 class FaultSeen : public Error {

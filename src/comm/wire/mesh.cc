@@ -164,6 +164,7 @@ bool is_own_shortage(int error) {
 struct MissingPair {
   std::string text;
   bool is_blocked = true;
+  bool is_known = true;  // why it is missing
 };
 
 // Shortly before `deadline`.
@@ -462,7 +463,7 @@ class Mesh::Meeting {
   void report_early() {
     if (!first_report_.expired()) return;
     ask_for_pairs();
-    first_report_ = Deadline::never();
+    first_report_ = Deadline(kStoreLook);
   }
 
   // The oldest stranger makes room for a new one: it has had the most time.
@@ -562,9 +563,11 @@ class Mesh::Meeting {
     const Bytes told =
         peek(*store_, failure_key(rank, identity_.rank), deadline);
     if (!told.empty()) return {to_text(told)};
-    return {fmt::format("{} has not connected to {} at {}", name_of_rank(rank),
-                        name_of_rank(identity_.rank),
-                        host_and_port(mine_.address.data(), mine_.port))};
+    return {
+        .text = fmt::format("{} has not connected to {} at {}",
+                            name_of_rank(rank), name_of_rank(identity_.rank),
+                            host_and_port(mine_.address.data(), mine_.port)),
+        .is_known = false};
   }
 
   // Fills in pairs_.
@@ -572,8 +575,12 @@ class Mesh::Meeting {
     try {
       const Deadline deadline(kReportTakes);
       for (const int rank : awaited_)
-        if (pairs_.size() < kMostPairs || pairs_.contains(rank))
-          pairs_[rank] = describe_pair(rank, deadline);
+        if (pairs_.size() < kMostPairs || pairs_.contains(rank)) {
+          MissingPair pair = describe_pair(rank, deadline);
+          // A rank that has given up has erased what it had written.
+          if (pair.is_known || !pairs_.contains(rank))
+            pairs_[rank] = std::move(pair);
+        }
     } catch (const Error& unreachable) {
       log(LogLevel::kDebug, unreachable.what());
     }

@@ -51,14 +51,6 @@ struct Queued {
   Deadline deadline;
 };
 
-std::string text_of(const std::exception_ptr& error) noexcept {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  }
-}
-
 std::vector<int> others_of(const GroupIdentity& identity) {
   std::vector<int> others;
   for (int rank = 0; rank < identity.size; ++rank)
@@ -396,7 +388,8 @@ void WireBackend::fail(const WireCore::Failure& failure) noexcept {
     changed_.notify_all();
   }
   matcher_->stop(told);
-  if (way_) way_->abort(text_of(told));
+  // The ranks of this host may be connected to this one in no other way.
+  if (way_) way_->abort(as_reason(core_->end_of_group()));
 }
 
 // Carries out operations that no thread waits for.

@@ -386,6 +386,7 @@ Fault WireCore::end_group(const Fault& mine, Deadline patience) noexcept {
       fault.culprit != rank())
     fault = abort_notice_->heard_from(fault.culprit).value_or(fault);
   parts_.transport->close();
+  end_of_group_ = fault;
   return fault;
 }
 

@@ -164,6 +164,8 @@ class WireCore {
   // deadline has passed completes while this rank finds out who is late: the
   // group goes on then.
   std::exception_ptr give_up(const Failure& failure) noexcept;
+  // The fault with which give_up() ended the group. Its caller's thread alone.
+  const Fault& end_of_group() const { return end_of_group_; }
   // give_up() no longer waits to find out who is late.
   void hurry() noexcept { chain_.stop(); }
   // The same because this rank leaves while operations are in flight.
@@ -196,6 +198,7 @@ class WireCore {
                                   AwaitedRanks awaited, Deadline patience);
 
   Parts parts_;
+  Fault end_of_group_;
   // Set if the transport itself detects the end of a connection.
   std::shared_ptr<AbortNotice> abort_notice_;
   Scratch scratch_;
