@@ -182,22 +182,37 @@ CheckpointFolder sharded_folder(const fs::path& path, const Group& group,
       {.keep = keep, .format = CheckpointFormat::kSharded, .group = group});
 }
 
+// Trains 3 steps, saves, trains 2 more; returns what all ranks have then.
+std::string save_and_go_on(const Group& group, const MakeOptimizer& make,
+                           const fs::path& path) {
+  ShardedLoop loop(group, make);
+  loop.train(3);
+  CheckpointFolder folder = sharded_folder(path, group);
+  folder.save(loop.state(), 3);
+  loop.train(2);  // while it is written
+  folder.finish();
+  return loop.bits();
+}
+
+// Resumes, trains 2 steps; returns what all ranks have then.
+std::string resume_and_go_on(const Group& group, const MakeOptimizer& make,
+                             const fs::path& path) {
+  ShardedLoop loop(group, make);
+  EXPECT_EQ(sharded_folder(path, group).resume(loop.state()),
+            path / "checkpoint-000003");
+  loop.train(2);
+  return loop.bits();
+}
+
 class ShardedCheckpoint : public ::testing::TestWithParam<OptimizerKind> {
  protected:
   void SetUp() override { at::set_num_threads(1); }
 
-  // Trains 3 steps, saves, trains 2 more; returns what all ranks have then.
   std::string save_on(int ranks, const fs::path& path) const {
     std::string after;
     run_ranks("shm", ranks, [&](const Group& group) {
-      ShardedLoop loop(group, GetParam().make);
-      loop.train(3);
-      CheckpointFolder folder = sharded_folder(path, group);
-      folder.save(loop.state(), 3);
-      const std::string own = loop.own_bits();
-      loop.train(2);  // while it is written
-      folder.finish();
-      if (group->rank() == 0) after = loop.bits();
+      const auto bits = save_and_go_on(group, GetParam().make, path);
+      if (group->rank() == 0) after = bits;
     });
     return after;
   }
@@ -205,12 +220,8 @@ class ShardedCheckpoint : public ::testing::TestWithParam<OptimizerKind> {
   std::string resume_on(int ranks, const fs::path& path) const {
     std::string after;
     run_ranks("shm", ranks, [&](const Group& group) {
-      ShardedLoop loop(group, GetParam().make);
-      CheckpointFolder folder = sharded_folder(path, group);
-      const auto from = folder.resume(loop.state());
-      ASSERT_EQ(from, path / "checkpoint-000003");
-      loop.train(2);
-      if (group->rank() == 0) after = loop.bits();
+      const auto bits = resume_and_go_on(group, GetParam().make, path);
+      if (group->rank() == 0) after = bits;
     });
     return after;
   }
@@ -323,19 +334,12 @@ TEST(ShardsOfSeveralHosts, RestoreTheSameBits) {
     const TestDirectory directory;
     std::string whole, resumed;
     run_ranks_on({"a", "a", "b"}, backend, [&](const Group& group) {
-      ShardedLoop loop(group, kShardedSgd);
-      loop.train(3);
-      CheckpointFolder folder = sharded_folder(directory.path(), group);
-      folder.save(loop.state(), 3);
-      loop.train(2);
-      folder.finish();
-      if (group->rank() == 0) whole = loop.bits();
+      const auto bits = save_and_go_on(group, kShardedSgd, directory.path());
+      if (group->rank() == 0) whole = bits;
     });
     run_ranks_on({"a", "b"}, backend, [&](const Group& group) {
-      ShardedLoop loop(group, kShardedSgd);
-      sharded_folder(directory.path(), group).resume(loop.state());
-      loop.train(2);
-      if (group->rank() == 1) resumed = loop.bits();
+      const auto bits = resume_and_go_on(group, kShardedSgd, directory.path());
+      if (group->rank() == 1) resumed = bits;
     });
     EXPECT_EQ(resumed, whole) << backend;
   }
@@ -350,19 +354,14 @@ TEST(ShardsOfACheckpoint, AreReadByTheOtherKindOfOptimizer) {
     const TestDirectory directory;
     std::string whole, resumed;
     run_ranks("shm", 2, [&](const Group& group) {
-      ShardedLoop loop(group, makes[was_sharded ? 1 : 0]);
-      loop.train(3);
-      CheckpointFolder folder = sharded_folder(directory.path(), group);
-      folder.save(loop.state(), 3);
-      loop.train(2);
-      folder.finish();
-      if (group->rank() == 0) whole = loop.bits();
+      const auto bits =
+          save_and_go_on(group, makes[was_sharded ? 1 : 0], directory.path());
+      if (group->rank() == 0) whole = bits;
     });
     run_ranks("shm", 3, [&](const Group& group) {
-      ShardedLoop loop(group, makes[was_sharded ? 0 : 1]);
-      sharded_folder(directory.path(), group).resume(loop.state());
-      loop.train(2);
-      if (group->rank() == 0) resumed = loop.bits();
+      const auto bits =
+          resume_and_go_on(group, makes[was_sharded ? 0 : 1], directory.path());
+      if (group->rank() == 0) resumed = bits;
     });
     EXPECT_EQ(resumed, whole) << "saved by a sharded one: " << was_sharded;
   }
