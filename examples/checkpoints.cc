@@ -2,11 +2,12 @@
 // complete state of a run periodically, and resumes from the newest checkpoint.
 //
 //     ./checkpoints                       alone
-//     lockstep run -n 4 ./checkpoints     rank 0 writes, the others wait
+//     lockstep run -n 4 ./checkpoints     with 4 ranks
 //
-// To show that nothing is lost, main() runs the same training twice: in one
-// piece, and in two parts, where the second part knows only the checkpoints of
-// the first. Your own program calls train() once, with a permanent folder.
+// To show that nothing is lost, main() runs the same training twice for each
+// format: in one piece, and in two parts, where the second part knows only the
+// checkpoints of the first. Your own program calls train() once, with a
+// permanent folder.
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <limits>
+#include <span>
 #include <string>
 
 constexpr std::int64_t kEpochs = 4;
@@ -39,7 +41,8 @@ Share share_of_data(int rank) {
 }
 
 // A run of 4 epochs, or its first `most_steps` steps. Returns the weights.
-at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
+at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps,
+                 lockstep::CheckpointFormat format) {
   const auto group = lockstep::default_group();
   auto model = lockstep::DistributedDataParallel(make_model());
   const auto [points, labels] = share_of_data(group->rank());
@@ -55,7 +58,7 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
       .optimizer = &optimizer,
       .counters = {{"epoch", &epoch}, {"step", &step}}};
 
-  lockstep::CheckpointFolder folder(path, {.keep = 3});
+  lockstep::CheckpointFolder folder(path, {.keep = 3, .format = format});
   if (const auto found = folder.resume(state); found && group->rank() == 0)
     std::printf("going on at epoch %d, step %d\n", static_cast<int>(epoch),
                 static_cast<int>(step));
@@ -72,6 +75,7 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
       if (step % 3 == 0) folder.save(state, epoch * kBatches + step);
     }
   }
+  folder.finish();  // throws if the last checkpoint could not be written
 
   // A program can save or read a copy of the weights while it continues to
   // train the model.
@@ -81,18 +85,31 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps) {
   return torch::nn::utils::parameters_to_vector(copy->parameters());
 }
 
+// Whether a run in two parts ends with the weights of a run in one piece.
+bool resumes_exactly(const std::filesystem::path& base,
+                     lockstep::CheckpointFormat format) {
+  const at::Tensor at_once = train(base / "at_once", kForEver, format);
+  // Ends early, as if the job were stopped.
+  train(base / "in_parts", 21, format);
+  return at_once.equal(train(base / "in_parts", kForEver, format));
+}
+
 int main() {
   const auto group = lockstep::init_process_group();
-  // Only rank 0 uses it.
-  const auto base = std::filesystem::temp_directory_path() /
-                    ("checkpoints-" + std::to_string(::getpid()));
-  const at::Tensor at_once = train(base / "at_once", kForEver);
-  train(base / "in_parts", 21);  // ends early, as if the job were stopped
-  const at::Tensor in_parts = train(base / "in_parts", kForEver);
+  // All ranks write to a folder of rank 0's choice.
+  const std::string choice = "checkpoints-" + std::to_string(::getpid());
+  const auto name =
+      lockstep::broadcast_bytes(*group, std::as_bytes(std::span(choice)), 0);
+  const auto base =
+      std::filesystem::temp_directory_path() /
+      std::string(reinterpret_cast<const char*>(name.data()), name.size());
+  const bool equal =
+      resumes_exactly(base / "files",
+                      lockstep::CheckpointFormat::kSafetensors) &&
+      resumes_exactly(base / "shards", lockstep::CheckpointFormat::kSharded);
   group->barrier().wait();
-  std::filesystem::remove_all(base);
+  if (group->rank() == 0) std::filesystem::remove_all(base);
 
-  const bool equal = at_once.equal(in_parts);
   std::printf("rank %d: the weights are %s\n", group->rank(),
               equal ? "the same to the bit" : "NOT the same");
   return equal ? 0 : 1;
