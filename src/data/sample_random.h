@@ -28,6 +28,11 @@ class SampleRandom {
     return static_cast<std::uint32_t>(((next() >> 32) * end) >> 32);
   }
 
+  // Uniform in low … high, in steps of 2^-53 of the range.
+  double uniform(double low, double high) {
+    return low + (high - low) * static_cast<double>(next() >> 11) * 0x1p-53;
+  }
+
  private:
   static constexpr std::uint64_t kStep = 0x9e3779b97f4a7c15u;
 

@@ -1,0 +1,195 @@
+#include "src/data/transform/affine.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "src/data/transform/rearrange.h"
+
+namespace lockstep::transforms {
+namespace {
+
+using Matrix = std::array<double, 6>;
+
+// Writes each pixel of `output` with `write(y, x, pixel)`.
+template <class Write>
+void write_pixels(Image& output, const Write& write) {
+  std::uint8_t* pixel = output.pixels.data();
+  for (std::int64_t y = 0; y < output.size.height; ++y)
+    for (std::int64_t x = 0; x < output.size.width;
+         ++x, pixel += output.channels)
+      write(y, x, pixel);
+}
+
+// The pixel at (y, x), or the fill outside the image.
+const std::uint8_t* pixel_or_fill(const Image& image, const Fill& fill,
+                                  std::int64_t y, std::int64_t x) {
+  if (y < 0 || y >= image.size.height || x < 0 || x >= image.size.width)
+    return fill.data();
+  return image.pixels.data() + (y * image.size.width + x) * image.channels;
+}
+
+// The pixel in which a coordinate lies; -1 before the first.
+std::int64_t pixel_at(double coordinate) {
+  return coordinate < 0 ? -1 : static_cast<std::int64_t>(coordinate);
+}
+
+// Without rotation and shear: columns come from columns, and PIL adds the steps
+// up, so that this must too.
+void map_scaled(const MapAffine& map, const Image& input, Image& output) {
+  const Matrix& m = map.matrix;
+  std::vector<std::int64_t> columns(static_cast<std::size_t>(map.size.width));
+  double at = m[2] + m[0] * 0.5;
+  for (std::int64_t& column : columns) {
+    column = pixel_at(at);
+    at += m[0];
+  }
+  at = m[5] + m[4] * 0.5;
+  std::uint8_t* to = output.pixels.data();
+  for (std::int64_t y = 0; y < map.size.height; ++y, at += m[4])
+    for (const std::int64_t column : columns)
+      to = std::copy_n(pixel_or_fill(input, map.fill, pixel_at(at), column),
+                       input.channels, to);
+}
+
+// Whether all coordinates fit into 16 bits before the binary point.
+bool fits_fixed_point(const MapAffine& map) {
+  const auto w = static_cast<double>(map.size.width);
+  const auto h = static_cast<double>(map.size.height);
+  const auto fits = [&map](double x, double y) {
+    const Matrix& m = map.matrix;
+    return std::abs(x * m[0] + y * m[1] + m[2]) < 32768.0 &&
+           std::abs(x * m[3] + y * m[4] + m[5]) < 32768.0;
+  };
+  return fits(0, 0) && fits(w, h) && fits(0, h) && fits(w, 0);
+}
+
+std::int64_t to_fixed(double value) {
+  return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5));
+}
+
+void map_nearest_fixed(const MapAffine& map, const Image& input,
+                       Image& output) {
+  const Matrix& m = map.matrix;
+  const std::array<std::int64_t, 4> step{to_fixed(m[0]), to_fixed(m[1]),
+                                         to_fixed(m[3]), to_fixed(m[4])};
+  const std::int64_t first_x = to_fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
+  const std::int64_t first_y = to_fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
+  write_pixels(output, [&](std::int64_t y, std::int64_t x, std::uint8_t* to) {
+    const std::int64_t from_x = first_x + y * step[1] + x * step[0];
+    const std::int64_t from_y = first_y + y * step[3] + x * step[2];
+    std::copy_n(pixel_or_fill(input, map.fill, from_y >> 16, from_x >> 16),
+                input.channels, to);
+  });
+}
+
+struct Point {
+  double x = 0;
+  double y = 0;
+};
+
+// What the centre of the output pixel at (x, y) is in the input.
+Point source_of(const Matrix& m, std::int64_t y, std::int64_t x) {
+  const double center_x = static_cast<double>(x) + 0.5;
+  const double center_y = static_cast<double>(y) + 0.5;
+  return {m[0] * center_x + m[1] * center_y + m[2],
+          m[3] * center_x + m[4] * center_y + m[5]};
+}
+
+bool lies_in(const Image& image, const Point& point) {
+  return point.x >= 0 && point.x < static_cast<double>(image.size.width) &&
+         point.y >= 0 && point.y < static_cast<double>(image.size.height);
+}
+
+void map_nearest(const MapAffine& map, const Image& input, Image& output) {
+  write_pixels(output, [&](std::int64_t y, std::int64_t x, std::uint8_t* to) {
+    const Point from = source_of(map.matrix, y, x);
+    std::copy_n(
+        pixel_or_fill(input, map.fill, pixel_at(from.y), pixel_at(from.x)),
+        input.channels, to);
+  });
+}
+
+// The neighbours of a point along one side, N of them around it, as offsets of
+// their first channel, and how far the point is from the N/2-th.
+template <std::size_t N>
+struct Neighbours {
+  std::array<std::int64_t, N> offsets{};
+  double distance = 0;
+};
+
+template <std::size_t N>
+Neighbours<N> neighbours(double at, std::int64_t length, std::int64_t stride) {
+  at -= 0.5;
+  const double floor = std::floor(at);
+  Neighbours<N> found{.distance = at - floor};
+  const auto first =
+      static_cast<std::int64_t>(floor) - static_cast<std::int64_t>(N / 2 - 1);
+  for (std::size_t i = 0; i < N; ++i)
+    found.offsets[i] =
+        std::clamp<std::int64_t>(first + static_cast<std::int64_t>(i), 0,
+                                 length - 1) *
+        stride;
+  return found;
+}
+
+double interpolate(const std::array<double, 2>& v, double d) {
+  return v[0] + (v[1] - v[0]) * d;
+}
+
+// The cubic with a = -1 through the middle two.
+double interpolate(const std::array<double, 4>& v, double d) {
+  const double p1 = v[1];
+  const double p2 = -v[0] + v[2];
+  const double p3 = 2 * (v[0] - v[1]) + v[2] - v[3];
+  const double p4 = -v[0] + v[1] - v[2] + v[3];
+  return p1 + d * (p2 + d * (p3 + d * p4));
+}
+
+template <std::size_t N>
+void map_smooth(const MapAffine& map, const Image& input, Image& output) {
+  const std::int64_t channels = input.channels;
+  write_pixels(output, [&](std::int64_t y, std::int64_t x, std::uint8_t* to) {
+    const Point from = source_of(map.matrix, y, x);
+    if (!lies_in(input, from)) {
+      std::copy_n(map.fill.data(), channels, to);
+      return;
+    }
+    const auto rows =
+        neighbours<N>(from.y, input.size.height, input.size.width * channels);
+    const auto columns = neighbours<N>(from.x, input.size.width, channels);
+    for (std::int64_t channel = 0; channel < channels; ++channel) {
+      const std::uint8_t* pixels = input.pixels.data() + channel;
+      std::array<double, N> along{};
+      for (std::size_t i = 0; i < N; ++i) {
+        std::array<double, N> values{};
+        for (std::size_t j = 0; j < N; ++j)
+          values[j] = pixels[rows.offsets[i] + columns.offsets[j]];
+        along[i] = interpolate(values, columns.distance);
+      }
+      to[channel] = static_cast<std::uint8_t>(
+          std::clamp(interpolate(along, rows.distance), 0.0, 255.0));
+    }
+  });
+}
+
+}  // namespace
+
+void apply(const MapAffine& map, const Image& input, Image& output) {
+  reshape(output, map.size, input.channels);
+  switch (map.interpolation) {
+    case Interpolation::kBilinear:
+      return map_smooth<2>(map, input, output);
+    case Interpolation::kBicubic:
+      return map_smooth<4>(map, input, output);
+    case Interpolation::kNearest:
+      break;
+  }
+  if (map.matrix[1] == 0 && map.matrix[3] == 0)
+    map_scaled(map, input, output);
+  else if (fits_fixed_point(map))
+    map_nearest_fixed(map, input, output);
+  else
+    map_nearest(map, input, output);
+}
+
+}  // namespace lockstep::transforms

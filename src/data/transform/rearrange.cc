@@ -1,0 +1,115 @@
+#include "src/data/transform/rearrange.h"
+
+#include <algorithm>
+
+namespace lockstep::transforms {
+namespace {
+
+const std::uint8_t* row_of(const Image& image, std::int64_t y) {
+  return image.pixels.data() + y * image.size.width * image.channels;
+}
+
+std::uint8_t* row_of(Image& image, std::int64_t y) {
+  return image.pixels.data() + y * image.size.width * image.channels;
+}
+
+// Where the pixel at `position`, which may lie outside 0 … length - 1, is taken
+// from; -1 for the fill.
+std::int64_t source_of(std::int64_t position, std::int64_t length,
+                       PaddingMode mode) {
+  if (position >= 0 && position < length) return position;
+  switch (mode) {
+    case PaddingMode::kConstant:
+      return -1;
+    case PaddingMode::kEdge:
+      return std::clamp<std::int64_t>(position, 0, length - 1);
+    case PaddingMode::kReflect:
+      return position < 0 ? -position : 2 * (length - 1) - position;
+    case PaddingMode::kSymmetric:
+      return position < 0 ? -position - 1 : 2 * length - 1 - position;
+  }
+  return -1;
+}
+
+template <class Copy>
+void for_each_pixel(Image& output, const Copy& copy) {
+  std::uint8_t* to = output.pixels.data();
+  for (std::int64_t y = 0; y < output.size.height; ++y)
+    for (std::int64_t x = 0; x < output.size.width; ++x, to += output.channels)
+      copy(y, x, to);
+}
+
+}  // namespace
+
+void reshape(Image& image, const ImageSize& size, std::int64_t channels) {
+  image.size = size;
+  image.channels = channels;
+  image.pixels.resize(
+      static_cast<std::size_t>(size.height * size.width * channels));
+}
+
+void apply(const Pad& pad, const Image& input, Image& output) {
+  const auto [left, top, right, bottom] = pad.sides;
+  const auto [height, width] = input.size;
+  reshape(output, {height + top + bottom, width + left + right},
+          input.channels);
+  for_each_pixel(output, [&, before_row = top, before_column = left](
+                             std::int64_t y, std::int64_t x, std::uint8_t* to) {
+    const std::int64_t from_y =
+        source_of(y - before_row, input.size.height, pad.mode);
+    const std::int64_t from_x =
+        source_of(x - before_column, input.size.width, pad.mode);
+    if (from_y < 0 || from_x < 0)
+      std::copy_n(pad.fill.data(), input.channels, to);
+    else
+      std::copy_n(row_of(input, from_y) + from_x * input.channels,
+                  input.channels, to);
+  });
+}
+
+void apply(const Crop& crop, const Image& input, Image& output) {
+  reshape(output, crop.region.size, input.channels);
+  for (std::int64_t y = 0; y < output.size.height; ++y)
+    std::copy_n(
+        row_of(input, crop.region.top + y) + crop.region.left * input.channels,
+        output.size.width * input.channels, row_of(output, y));
+}
+
+void apply(const Mirror& mirror, const Image& input, Image& output) {
+  reshape(output, input.size, input.channels);
+  const auto [height, width] = input.size;
+  for (std::int64_t y = 0; y < height; ++y) {
+    std::uint8_t* to = row_of(output, y);
+    if (mirror.axis == Axis::kVertical) {
+      std::copy_n(row_of(input, height - 1 - y), width * input.channels, to);
+      continue;
+    }
+    const std::uint8_t* from = row_of(input, y + 1);
+    for (std::int64_t x = 0; x < width; ++x, to += input.channels) {
+      from -= input.channels;
+      std::copy_n(from, input.channels, to);
+    }
+  }
+}
+
+void apply(const Turn& turn, const Image& input, Image& output) {
+  const auto [height, width] = input.size;
+  reshape(output, turn.quarters == 2 ? input.size : ImageSize{width, height},
+          input.channels);
+  for_each_pixel(output, [&, last_row = height - 1, last_column = width - 1](
+                             std::int64_t y, std::int64_t x, std::uint8_t* to) {
+    std::int64_t from_y = last_row - y;
+    std::int64_t from_x = last_column - x;
+    if (turn.quarters == 1) {
+      from_y = x;
+      from_x = last_column - y;
+    } else if (turn.quarters == 3) {
+      from_y = last_row - x;
+      from_x = y;
+    }
+    std::copy_n(row_of(input, from_y) + from_x * input.channels, input.channels,
+                to);
+  });
+}
+
+}  // namespace lockstep::transforms

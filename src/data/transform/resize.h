@@ -1,0 +1,50 @@
+// Resizes images as PIL does: in two passes, along the rows and then along the
+// columns, each output pixel a weighted sum of the input pixels that it covers.
+// The weights are whole numbers of 22 binary places, and each pass rounds to 8
+// bits, so the result is PIL's bit for bit.
+//
+// Cost: per output pixel and pass, support x scale taps (at least 2 of
+// kBilinear, 4 of kBicubic).
+//
+// Threads: a Resizer belongs to one thread; it keeps its memory.
+// Source:  Pillow 13, whose filters are those of Turkowski, "Filters for common
+//          resampling tasks", 1990.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "src/data/transform/operation.h"
+
+namespace lockstep::transforms {
+
+class Resizer {
+ public:
+  // Writes the result to `output`, which is another image than `input`.
+  void apply(const ResizeTo& resize, const Image& input, Image& output);
+
+ private:
+  // Which inputs make each output along one side: `count` of them from `first`
+  // on, with weights[output x taps + i].
+  struct Weights {
+    struct Span {
+      std::int64_t first = 0;
+      std::int64_t count = 0;
+    };
+    std::int64_t taps = 0;
+    std::vector<Span> spans{};
+    std::vector<std::int32_t> values{};
+  };
+
+  static void find_weights(std::int64_t in, std::int64_t out,
+                           Interpolation interpolation, Weights& weights);
+  static void resize_rows(const Weights& weights, const Image& input,
+                          Image& output);
+  static void resize_columns(const Weights& weights, const Image& input,
+                             Image& output);
+
+  Weights weights_{};
+  Image between_{};
+};
+
+}  // namespace lockstep::transforms
