@@ -6,9 +6,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -217,8 +219,14 @@ std::pair<double, double> mapped(const Matrix& matrix, double x, double y) {
           matrix[3] * x + matrix[4] * y + matrix[5]};
 }
 
-// PIL rounds sine and cosine to 15 digits, so that a right angle's are whole.
-double to_15_digits(double value) { return std::round(value * 1e15) / 1e15; }
+// PIL rounds sine and cosine to 15 decimal places, so that a right angle's are
+// whole. Multiplying by 1e15 would round twice.
+double to_15_places(double value) {
+  const std::string decimal = fmt::format("{:.15f}", value);
+  double rounded = 0;
+  std::from_chars(decimal.data(), decimal.data() + decimal.size(), rounded);
+  return rounded;
+}
 
 // PIL's Image.rotate(): output to input; `size` becomes the output's.
 Matrix rotation_matrix(double degrees, const RandomRotation& rotation,
@@ -227,8 +235,8 @@ Matrix rotation_matrix(double degrees, const RandomRotation& rotation,
   const auto h = static_cast<double>(size.height);
   const Center center = rotation.center.value_or(Center{w / 2.0, h / 2.0});
   const double angle = -degrees * std::numbers::pi / 180.0;
-  const double cosine = to_15_digits(std::cos(angle));
-  const double sine = to_15_digits(std::sin(angle));
+  const double cosine = to_15_places(std::cos(angle));
+  const double sine = to_15_places(std::sin(angle));
   Matrix matrix{cosine, sine, 0, -sine, cosine, 0};
   std::tie(matrix[2], matrix[5]) = mapped(matrix, -center.x, -center.y);
   matrix[2] += center.x;

@@ -1,4 +1,4 @@
-// Resizes images as PIL does: in two passes, along the rows and then along the
+// Resizes images as PIL does: in two passes, along the rows and along the
 // columns, each output pixel a weighted sum of the input pixels that it covers.
 // The weights are whole numbers of 22 binary places, and each pass rounds to 8
 // bits, so the result is PIL's bit for bit.
@@ -38,10 +38,14 @@ class Resizer {
 
   static void find_weights(std::int64_t in, std::int64_t out,
                            Interpolation interpolation, Weights& weights);
-  static void resize_rows(const Weights& weights, const Image& input,
+  static void sum_rows(const Weights& weights, const Image& input,
+                       Image& output);
+  static void sum_columns(const Weights& weights, const Image& input,
                           Image& output);
-  static void resize_columns(const Weights& weights, const Image& input,
-                             Image& output);
+  // Each changes one side.
+  void resize_rows(const ResizeTo& resize, const Image& input, Image& output);
+  void resize_columns(const ResizeTo& resize, const Image& input,
+                      Image& output);
 
   Weights weights_{};
   Image between_{};
