@@ -34,68 +34,58 @@ json described(const ImageRegion& region) {
   return {region.top, region.left, region.size.height, region.size.width};
 }
 
-json described(const Operation& operation) {
-  return std::visit(
-      Overloaded{
-          [](const Pad& pad) {
-            return json{{"is", "pad"},
-                        {"sides", pad.sides},
-                        {"fill", pad.fill},
-                        {"mode", static_cast<int>(pad.mode)}};
-          },
-          [](const Crop& crop) {
-            return json{{"is", "crop"}, {"region", described(crop.region)}};
-          },
-          [](const ResizeTo& resize) {
-            return json{{"is", "resize"},
-                        {"size", {resize.size.height, resize.size.width}},
-                        {"by", static_cast<int>(resize.interpolation)}};
-          },
-          [](const Mirror& mirror) {
-            return json{{"is", "mirror"},
-                        {"vertical", mirror.axis == Axis::kVertical}};
-          },
-          [](const Turn& turn) {
-            return json{{"is", "turn"}, {"quarters", turn.quarters}};
-          },
-          [](const MapAffine& map) {
-            return json{{"is", "affine"},
-                        {"matrix", map.matrix},
-                        {"size", {map.size.height, map.size.width}},
-                        {"by", static_cast<int>(map.interpolation)},
-                        {"fill", map.fill}};
-          },
-          [](const Adjust& adjust) {
-            return json{{"is", "adjust"},
-                        {"property", static_cast<int>(adjust.property)},
-                        {"factor", adjust.factor}};
-          },
-          [](const ShiftHue& shift) {
-            return json{{"is", "hue"}, {"steps", shift.steps}};
-          },
-          [](const ToGray&) {
-            return json{{"is", "gray"}};
-          },
-          [](const Blur& blur) {
-            return json{{"is", "blur"},
-                        {"kernel", {blur.kernel.height, blur.kernel.width}},
-                        {"sigma", blur.sigma}};
-          },
-          [](const ToFloat&) {
-            return json{{"is", "to_tensor"}};
-          },
-          [](const NormalizeBy& by) {
-            return json{{"is", "normalize"},
-                        {"mean", by.mean},
-                        {"std", by.standard_deviation}};
-          },
-          [](const Erase& erase) {
-            return json{{"is", "erase"},
-                        {"region", described(erase.region)},
-                        {"value", erase.value},
-                        {"noise", erase.noise}};
-          }},
-      operation);
+json described(const Pad& pad) {
+  return {{"is", "pad"},
+          {"sides", pad.sides},
+          {"fill", pad.fill},
+          {"mode", static_cast<int>(pad.mode)}};
+}
+json described(const Crop& crop) {
+  return {{"is", "crop"}, {"region", described(crop.region)}};
+}
+json described(const ResizeTo& resize) {
+  return {{"is", "resize"},
+          {"size", {resize.size.height, resize.size.width}},
+          {"by", static_cast<int>(resize.interpolation)}};
+}
+json described(const Mirror& mirror) {
+  return {{"is", "mirror"}, {"vertical", mirror.axis == Axis::kVertical}};
+}
+json described(const Turn& turn) {
+  return {{"is", "turn"}, {"quarters", turn.quarters}};
+}
+json described(const MapAffine& map) {
+  return {{"is", "affine"},
+          {"matrix", map.matrix},
+          {"size", {map.size.height, map.size.width}},
+          {"by", static_cast<int>(map.interpolation)},
+          {"fill", map.fill}};
+}
+json described(const Adjust& adjust) {
+  return {{"is", "adjust"},
+          {"property", static_cast<int>(adjust.property)},
+          {"factor", adjust.factor}};
+}
+json described(const ShiftHue& shift) {
+  return {{"is", "hue"}, {"steps", shift.steps}};
+}
+// Braces around one pair would make a list of it.
+json described(const ToGray&) { return json::object({{"is", "gray"}}); }
+json described(const Blur& blur) {
+  return {{"is", "blur"},
+          {"kernel", {blur.kernel.height, blur.kernel.width}},
+          {"sigma", blur.sigma}};
+}
+json described(const ToFloat&) { return json::object({{"is", "to_tensor"}}); }
+json described(const NormalizeBy& by) {
+  return {
+      {"is", "normalize"}, {"mean", by.mean}, {"std", by.standard_deviation}};
+}
+json described(const Erase& erase) {
+  return {{"is", "erase"},
+          {"region", described(erase.region)},
+          {"value", erase.value},
+          {"noise", erase.noise}};
 }
 
 template <class Element>
@@ -123,7 +113,8 @@ void answer(const json& asked, const fs::path& folder,
            operations);
   json said = json::array();
   for (const Operation& operation : operations)
-    said.push_back(described(operation));
+    said.push_back(
+        std::visit([](const auto& one) { return described(one); }, operation));
   std::printf("%s\n", said.dump().c_str());
   if (!asked.contains("image")) return;
   const Image image = read_image(asked, folder);

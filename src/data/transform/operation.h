@@ -95,12 +95,4 @@ using Operation =
     std::variant<Pad, Crop, ResizeTo, Mirror, Turn, MapAffine, Adjust, ShiftHue,
                  ToGray, Blur, ToFloat, NormalizeBy, Erase>;
 
-// One function each for the alternatives of a variant.
-template <class... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
-template <class... Functions>
-Overloaded(Functions...) -> Overloaded<Functions...>;
-
 }  // namespace lockstep::transforms

@@ -2,37 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <system_error>
+#include <type_traits>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/data/transform/check_transform.h"
-#include "src/data/transform/draw.h"
-#include "src/data/transform/operation.h"
+#include "src/data/transform/text_value.h"
 #include "src/data/transform/transform_fields.h"
 
 namespace lockstep::transforms {
 namespace {
-
-// A value of the text: a number, a name or a list of numbers.
-struct Value {
-  std::variant<double, std::string_view, std::vector<double>> is{};
-  std::size_t offset = 0;
-
-  const double* number() const { return std::get_if<double>(&is); }
-  const std::string_view* name() const {
-    return std::get_if<std::string_view>(&is);
-  }
-  // The numbers of a list of `count`; nothing for anything else.
-  const double* list(std::size_t count) const {
-    const auto* numbers = std::get_if<std::vector<double>>(&is);
-    return numbers != nullptr && numbers->size() == count ? numbers->data()
-                                                          : nullptr;
-  }
-};
 
 struct Argument {
   std::string_view name{};  // "" where only the position says which it is
@@ -156,184 +142,6 @@ class Reader {
   std::size_t at_ = 0;
 };
 
-// --- From a value to an argument -------------------------------------------
-//
-// Each convert() sets `member` and returns "", or returns what it expects.
-
-constexpr std::array<std::pair<std::string_view, Interpolation>, 3>
-    kInterpolations{{{"nearest", Interpolation::kNearest},
-                     {"bilinear", Interpolation::kBilinear},
-                     {"bicubic", Interpolation::kBicubic}}};
-constexpr std::array<std::pair<std::string_view, PaddingMode>, 4> kPaddingModes{
-    {{"constant", PaddingMode::kConstant},
-     {"edge", PaddingMode::kEdge},
-     {"reflect", PaddingMode::kReflect},
-     {"symmetric", PaddingMode::kSymmetric}}};
-constexpr std::array<std::pair<std::string_view, bool>, 4> kBools{
-    {{"true", true}, {"false", false}, {"True", true}, {"False", false}}};
-
-// The value of a name in a table.
-template <class Table, class Member>
-bool find(const Table& table, const Value& value, Member& member) {
-  for (const auto& [name, meaning] : table)
-    if (value.name() != nullptr && *value.name() == name) {
-      member = meaning;
-      return true;
-    }
-  return false;
-}
-
-bool to_whole(double number, std::int64_t& whole) {
-  if (number != std::trunc(number) || std::abs(number) > 1e9) return false;
-  whole = static_cast<std::int64_t>(number);
-  return true;
-}
-
-std::string_view convert(const Value& value, Sides& member) {
-  ImageSize both;
-  if (const double* numbers = value.list(2);
-      numbers != nullptr && to_whole(numbers[0], both.height) &&
-      to_whole(numbers[1], both.width)) {
-    member = both;
-    return {};
-  }
-  std::int64_t side = 0;
-  if (value.number() == nullptr || !to_whole(*value.number(), side))
-    return "a whole number, or (height, width)";
-  member = side;
-  return {};
-}
-
-std::string_view convert(const Value& value, Interpolation& member) {
-  return find(kInterpolations, value, member) ? ""
-                                              : "nearest, bilinear or bicubic";
-}
-
-std::string_view convert(const Value& value, PaddingMode& member) {
-  return find(kPaddingModes, value, member)
-             ? ""
-             : "constant, edge, reflect or symmetric";
-}
-
-std::string_view convert(const Value& value, bool& member) {
-  return find(kBools, value, member) ? "" : "true or false";
-}
-
-std::string_view convert(const Value& value, std::int64_t& member) {
-  const double* number = value.number();
-  return number != nullptr && to_whole(*number, member) ? "" : "a whole number";
-}
-
-std::string_view convert(const Value& value, double& member) {
-  if (value.number() == nullptr) return "a number";
-  member = *value.number();
-  return {};
-}
-
-// torchvision's padding: all sides; left and right, top and bottom; or each.
-std::string_view convert(const Value& value,
-                         std::array<std::int64_t, 4>& member) {
-  constexpr std::string_view kExpected = "1, 2 or 4 whole numbers";
-  const double* numbers = value.number();
-  std::array<std::size_t, 4> from{0, 0, 0, 0};
-  if (const double* two = value.list(2); two != nullptr) {
-    numbers = two;
-    from = {0, 1, 0, 1};
-  } else if (const double* four = value.list(4); four != nullptr) {
-    numbers = four;
-    from = {0, 1, 2, 3};
-  }
-  if (numbers == nullptr) return kExpected;
-  for (std::size_t i = 0; i < 4; ++i)
-    if (!to_whole(numbers[from[i]], member[i])) return kExpected;
-  return {};
-}
-
-std::string_view convert(const Value& value, Fill& member) {
-  constexpr std::string_view kExpected = "1 or 3 whole numbers, 0 to 255";
-  const double* numbers = value.list(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    const double* number = numbers != nullptr ? numbers + i : value.number();
-    std::int64_t whole = 0;
-    if (number == nullptr || !to_whole(*number, whole) || whole < 0 ||
-        whole > 255)
-      return kExpected;
-    member[i] = static_cast<std::uint8_t>(whole);
-  }
-  return {};
-}
-
-std::string_view convert(const Value& value, Range& member) {
-  if (const double* both = value.list(2); both != nullptr)
-    member = {both[0], both[1]};
-  else if (value.number() != nullptr)
-    member = {*value.number(), *value.number()};
-  else
-    return "(low, high)";
-  return {};
-}
-
-std::string_view convert(const Value& value, NumberOrRange& member) {
-  if (const double* both = value.list(2); both != nullptr)
-    member = Range{both[0], both[1]};
-  else if (value.number() != nullptr)
-    member = *value.number();
-  else
-    return "a number, or (low, high)";
-  return {};
-}
-
-std::string_view convert(const Value& value, std::optional<Center>& member) {
-  const double* both = value.list(2);
-  if (both == nullptr) return "(x, y)";
-  member = Center{both[0], both[1]};
-  return {};
-}
-
-std::string_view convert(const Value& value, std::array<double, 2>& member) {
-  const double* both = value.list(2);
-  if (both == nullptr) return "two numbers";
-  member = {both[0], both[1]};
-  return {};
-}
-
-std::string_view convert(const Value& value, Shear& member) {
-  if (const double* four = value.list(4); four != nullptr) {
-    member = {Range{four[0], four[1]}, Range{four[2], four[3]}};
-    return {};
-  }
-  return convert(value, member.x).empty() ? "" : "1, 2 or 4 numbers";
-}
-
-std::string_view convert(const Value& value, std::vector<float>& member) {
-  if (value.number() != nullptr)
-    member = {static_cast<float>(*value.number())};
-  else if (const auto* numbers = std::get_if<std::vector<double>>(&value.is))
-    member.assign(numbers->begin(), numbers->end());
-  else
-    return "one number, or one for each channel";
-  return {};
-}
-
-std::string_view convert(const Value& value,
-                         std::variant<std::array<float, 3>, Noise>& member) {
-  if (value.name() != nullptr && *value.name() == "random") {
-    member = Noise{};
-    return {};
-  }
-  std::array<float, 3> channels{};
-  const double* numbers = value.list(3);
-  for (std::size_t i = 0; i < 3; ++i) {
-    const double* number = numbers != nullptr ? numbers + i : value.number();
-    if (number == nullptr) return "1 or 3 numbers, or random";
-    channels[i] = static_cast<float>(*number);
-  }
-  member = channels;
-  return {};
-}
-
-// --- From a call to a transform --------------------------------------------
-
 // The transform of this name with its default arguments.
 template <std::size_t kIndex = 0>
 std::optional<Transform> transform_named(std::string_view name) {
@@ -409,72 +217,12 @@ Transform bind(const Reader& reader, const Call& call) {
   return *made;
 }
 
-// --- From an argument to text ----------------------------------------------
-
-template <class Table, class Member>
-std::string name_in(const Table& table, const Member& member) {
-  for (const auto& [name, meaning] : table)
-    if (meaning == member) return std::string(name);
-  return {};
-}
-
-template <class List>
-std::string listed(const List& list) {
-  return fmt::format("({}{})", fmt::join(list, ", "),
-                     std::size(list) == 1 ? "," : "");
-}
-
-struct Printer {
-  std::string operator()(const Sides& member) const {
-    if (const auto* both = std::get_if<ImageSize>(&member))
-      return fmt::format("({}, {})", both->height, both->width);
-    return fmt::format("{}", std::get<std::int64_t>(member));
-  }
-  std::string operator()(Interpolation member) const {
-    return name_in(kInterpolations, member);
-  }
-  std::string operator()(PaddingMode member) const {
-    return name_in(kPaddingModes, member);
-  }
-  std::string operator()(bool member) const { return name_in(kBools, member); }
-  std::string operator()(std::int64_t member) const {
-    return fmt::format("{}", member);
-  }
-  std::string operator()(double member) const {
-    return fmt::format("{}", member);
-  }
-  std::string operator()(const Range& member) const {
-    return fmt::format("({}, {})", member.low, member.high);
-  }
-  std::string operator()(const NumberOrRange& member) const {
-    return std::visit(*this, member);
-  }
-  std::string operator()(const std::optional<Center>& member) const {
-    return member ? fmt::format("({}, {})", member->x, member->y) : "";
-  }
-  std::string operator()(const Shear& member) const {
-    if (member.y == NumberOrRange(0.0)) return (*this)(member.x);
-    const Range x = range_of(member.x, 0);
-    const Range y = range_of(member.y, 0);
-    return fmt::format("({}, {}, {}, {})", x.low, x.high, y.low, y.high);
-  }
-  std::string operator()(
-      const std::variant<std::array<float, 3>, Noise>& member) const {
-    const auto* value = std::get_if<std::array<float, 3>>(&member);
-    return value == nullptr ? "random" : listed(*value);
-  }
-  template <class List>
-  std::string operator()(const List& member) const {
-    return listed(member);
-  }
-};
-
 template <class T>
 std::vector<std::pair<std::string_view, std::string>> fields_of(
     const T& transform) {
   std::vector<std::pair<std::string_view, std::string>> fields;
   for_each_field(transform, [&](std::string_view name, const auto& member) {
-    fields.emplace_back(name, Printer()(member));
+    fields.emplace_back(name, printed(member));
   });
   return fields;
 }
