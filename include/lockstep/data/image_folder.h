@@ -1,0 +1,84 @@
+// A folder of JPEG and PNG files with a subfolder per class, as torchvision's
+// ImageFolder reads it, as samples for a Loader.
+//
+//   const ImageFolder train(
+//       "photos/train",
+//       Compose("random_resized_crop(224) | hflip | normalize(imagenet)"));
+//   Loader loader(train, sampler_sequence(train.size(), sampler));
+//
+// Classes are the subfolders in the order of their names' bytes; samples are
+// the files below them at any depth, in the order of their paths. Names may be
+// any bytes. Files whose names do not end in .jpg, .jpeg or .png, in any case,
+// are ignored, but for other kinds of images, which are refused by name, so
+// that no part of a dataset is left out silently. Symbolic links are followed.
+//
+// Memory: the listing costs the bytes of a file's path below its class, and 8
+// more, per file; images are decoded when they are read.
+//
+// Threads: immutable once made; threads share it freely.
+// Errors:  InvalidArgument for a folder without classes, a class without
+//          images, an image of another kind, transforms whose outputs differ
+//          in size, and, from read(), a file that is damaged or no image.
+//          SystemError for what cannot be read. The message names the file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/data/image.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/transforms.h"
+
+namespace lockstep {
+
+struct ImageFolderOptions {
+  DecodeOptions decode{};
+  // Of the transforms' random numbers.
+  std::uint64_t seed = 0;
+};
+
+class ImageFolder final : public SampleSource {
+ public:
+  // Lists the files. Every output of `transforms` must have one size: end them
+  // with a crop or with a resize to both sides.
+  ImageFolder(std::filesystem::path root, Compose transforms,
+              const ImageFolderOptions& options = {});
+  ~ImageFolder() override;
+
+  std::int64_t size() const override;
+  ImageShape shape() const override;
+
+  // Decodes file `index`, only the part that a first crop leaves of it, and
+  // transforms it. Returns the index of its class.
+  std::int64_t read(std::int64_t index, std::uint64_t epoch,
+                    std::span<float> image) const override;
+
+  std::span<const std::string> class_names() const { return class_names_; }
+
+  // The path and the class of sample `index`, 0 … size() - 1.
+  std::filesystem::path path(std::int64_t index) const;
+  std::int64_t label(std::int64_t index) const;
+
+ private:
+  class Workers;
+
+  void list_class(const std::string& name);
+
+  std::filesystem::path root_;
+  Compose transforms_;
+  ImageFolderOptions options_;
+  ImageShape shape_{};
+  std::vector<std::string> class_names_{};
+  std::vector<std::int64_t> class_ends_{};  // the first sample after each class
+  std::string names_{};                     // all paths below their classes
+  std::vector<std::size_t> name_ends_{};    // of each sample, in names_
+  std::unique_ptr<Workers> workers_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,211 @@
+#include "lockstep/data/image_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <system_error>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/base/mutex.h"
+#include "src/data/data_file.h"
+#include "src/data/image/image_reader.h"
+#include "src/data/transform/draw.h"
+#include "src/data/transform/pipeline.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 3> kDecoded{".jpg", ".jpeg", ".png"};
+constexpr std::array<std::string_view, 7> kOtherImages{
+    ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"};
+
+template <class Extensions>
+bool has_extension(const Extensions& extensions, const fs::path& path) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return std::ranges::find(extensions, extension) != extensions.end();
+}
+
+[[noreturn]] void fail(const fs::path& folder, const std::error_code& error) {
+  throw SystemError(fmt::format("cannot list {}", folder.string()),
+                    error.value());
+}
+
+// The paths of the files below `folder` whose names say that they are images.
+std::vector<std::string> images_below(const fs::path& folder) {
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::recursive_directory_iterator entry(
+      folder, fs::directory_options::follow_directory_symlink, error);
+  // A path with more folders than this is a symbolic link to one above it.
+  constexpr int kMostDepth = 64;
+  for (; !error && entry != fs::recursive_directory_iterator();
+       entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (entry.depth() > kMostDepth)
+      throw InvalidArgument(fmt::format(
+          "cannot list {}: {} lies more than {} folders deep\n"
+          "  likely:  a symbolic link names a folder that contains it\n"
+          "  next:    remove the link",
+          folder.string(), path.string(), kMostDepth));
+    std::error_code gone;
+    if (entry->is_directory(gone)) continue;
+    if (has_extension(kDecoded, path))
+      found.push_back(path.lexically_relative(folder).string());
+    else if (has_extension(kOtherImages, path))
+      throw InvalidArgument(
+          fmt::format("cannot use {}: images are JPEG or PNG files\n"
+                      "  next:    convert it, or move it out of the folder",
+                      path.string()));
+  }
+  if (error) fail(folder, error);
+  std::ranges::sort(found);
+  return found;
+}
+
+std::vector<std::string> folders_in(const fs::path& root) {
+  std::vector<std::string> found;
+  std::error_code error;
+  fs::directory_iterator entry(root, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code gone;
+    if (entry->is_directory(gone))
+      found.push_back(entry->path().filename().string());
+  }
+  if (error) fail(root, error);
+  std::ranges::sort(found);
+  return found;
+}
+
+}  // namespace
+
+// What a thread needs to read images, one for each thread that reads at a time.
+class ImageFolder::Workers {
+ public:
+  struct Worker {
+    ImageReader reader{};
+    transforms::Pipeline pipeline{};
+    std::vector<transforms::Operation> operations{};
+    Image image{};
+  };
+
+  // Calls `use` with a worker that no other thread has.
+  template <class Use>
+  void borrow(const Use& use) {
+    auto worker = take();
+    use(*worker);
+    // After an error the worker is not used again.
+    const MutexLock lock(mutex_);
+    idle_.push_back(std::move(worker));
+  }
+
+ private:
+  std::unique_ptr<Worker> take() {
+    const MutexLock lock(mutex_);
+    if (idle_.empty()) return std::make_unique<Worker>();
+    auto worker = std::move(idle_.back());
+    idle_.pop_back();
+    return worker;
+  }
+
+  Mutex mutex_;
+  std::vector<std::unique_ptr<Worker>> idle_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+ImageFolder::ImageFolder(fs::path root, Compose transforms,
+                         const ImageFolderOptions& options)
+    : root_(std::move(root)),
+      transforms_(std::move(transforms)),
+      options_(options),
+      workers_(std::make_unique<Workers>()) {
+  const std::optional<ImageSize> size = transforms_.output_size();
+  if (!size)
+    throw InvalidArgument(fmt::format(
+        "cannot make batches with \"{}\": the outputs differ in size\n"
+        "  next:    end the transforms with center_crop(SIZE), or another crop",
+        transforms_.text()));
+  shape_ = {options.decode.color == ImageColor::kGray ? 1 : 3, size->height,
+            size->width};
+  for (const std::string& name : folders_in(root_)) list_class(name);
+  if (class_names_.empty())
+    throw InvalidArgument(
+        fmt::format("cannot use {}: it has no folders\n"
+                    "  next:    put the images of each class into a folder "
+                    "with the name of the class",
+                    root_.string()));
+}
+
+ImageFolder::~ImageFolder() = default;
+
+void ImageFolder::list_class(const std::string& name) {
+  const std::vector<std::string> images = images_below(root_ / name);
+  if (images.empty())
+    throw InvalidArgument(
+        fmt::format("cannot use {}: it has no JPEG or PNG file\n"
+                    "  next:    remove the folder, or add images of its class",
+                    (root_ / name).string()));
+  for (const std::string& image : images) {
+    names_ += image;
+    name_ends_.push_back(names_.size());
+  }
+  class_names_.push_back(name);
+  class_ends_.push_back(size());
+}
+
+std::int64_t ImageFolder::size() const { return std::ssize(name_ends_); }
+
+ImageShape ImageFolder::shape() const { return shape_; }
+
+std::int64_t ImageFolder::label(std::int64_t index) const {
+  if (index < 0 || index >= size())
+    throw InvalidArgument(
+        fmt::format("{} has no image {}: it has {}, counted from 0",
+                    root_.string(), index, size()));
+  return std::ranges::upper_bound(class_ends_, index) - class_ends_.begin();
+}
+
+fs::path ImageFolder::path(std::int64_t index) const {
+  const auto class_index = static_cast<std::size_t>(label(index));
+  const auto i = static_cast<std::size_t>(index);
+  const std::size_t begin = i == 0 ? 0 : name_ends_[i - 1];
+  return root_ / class_names_[class_index] /
+         names_.substr(begin, name_ends_[i] - begin);
+}
+
+std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
+                               std::span<float> image) const {
+  const fs::path file = path(index);
+  const std::string name = file.string();
+  const std::vector<std::byte> contents = read_data_file(file);
+  workers_->borrow([&](Workers::Worker& worker) {
+    const ImageSize size = worker.reader.open(contents, name, options_.decode);
+    transforms::draw_all(
+        transforms_.transforms(), size,
+        {options_.seed, epoch, static_cast<std::uint64_t>(index)},
+        worker.operations);
+    std::span<const transforms::Operation> rest = worker.operations;
+    if (const auto* crop = std::get_if<transforms::Crop>(&rest.front())) {
+      worker.reader.read(crop->region, worker.image);
+      rest = rest.subspan(1);
+    } else {
+      worker.reader.read(worker.image);
+    }
+    const std::size_t done =
+        worker.pipeline.apply_to_pixels(rest, worker.image);
+    if (worker.image.pixels.size() != image.size())
+      throw InvalidArgument(
+          fmt::format("cannot read image {} into {} numbers; it has {}", name,
+                      image.size(), worker.image.pixels.size()));
+    transforms::apply_to_numbers(rest.subspan(done), worker.image, image);
+  });
+  return label(index);
+}
+
+}  // namespace lockstep

@@ -1,0 +1,181 @@
+#include "lockstep/data/image_folder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "lockstep/base/error.h"
+#include "src/base/testing/error_text.h"
+#include "src/data/testing/test_images.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr std::string_view kHalf = "resize((4, 4), nearest)";
+
+Image filled(const ImageSize& size, std::uint8_t value) {
+  return {.size = size,
+          .pixels = std::vector<std::uint8_t>(
+              static_cast<std::size_t>(size.height * size.width * 3), value)};
+}
+
+class ImageFolderTest : public testing::Test {
+ protected:
+  ImageFolderTest() {
+    std::string name = testing::TempDir() + "image-folder-XXXXXX";
+    root_ = ::mkdtemp(name.data());
+  }
+  ~ImageFolderTest() override { fs::remove_all(root_); }
+
+  void write(const fs::path& file, const std::vector<std::byte>& bytes) const {
+    fs::create_directories((root_ / file).parent_path());
+    std::ofstream(root_ / file, std::ios::binary)
+        .write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+  }
+  void add(const fs::path& file, std::uint8_t value = 0,
+           const ImageSize& size = {8, 6}) const {
+    write(file, encode_png(filled(size, value)));
+  }
+  ImageFolder folder(std::string_view transforms = kHalf) const {
+    return ImageFolder(root_, Compose(transforms));
+  }
+  std::string refusal() const {
+    return error_text<InvalidArgument>([this] { folder(); });
+  }
+
+  fs::path root_;
+};
+
+TEST_F(ImageFolderTest, HasTheClassesAndFilesInTheOrderOfTheirNames) {
+  for (const char* file : {"dog/b.png", "dog/a.PNG", "cat/z/deep.png",
+                           "cat/note.txt", "cat/y.png", "readme.txt"})
+    add(file);
+  const ImageFolder found = folder();
+  EXPECT_THAT(found.class_names(), ElementsAre("cat", "dog"));
+  std::vector<std::string> paths;
+  std::vector<std::int64_t> labels;
+  for (std::int64_t i = 0; i < found.size(); ++i) {
+    paths.push_back(found.path(i).lexically_relative(root_).string());
+    labels.push_back(found.label(i));
+  }
+  EXPECT_THAT(paths, ElementsAre("cat/y.png", "cat/z/deep.png", "dog/a.PNG",
+                                 "dog/b.png"));
+  EXPECT_THAT(labels, ElementsAre(0, 0, 1, 1));
+  EXPECT_EQ(found.shape(), (ImageShape{3, 4, 4}));
+}
+
+TEST_F(ImageFolderTest, TakesNamesOfAnyBytes) {
+  add("c\xff/\xfe.png", 51);
+  const ImageFolder found = folder();
+  std::vector<float> image(48);
+  EXPECT_EQ(found.read(0, 0, image), 0);
+  EXPECT_EQ(image[0], 0.2f);
+}
+
+TEST_F(ImageFolderTest, GivesTheLoaderBatches) {
+  for (std::uint8_t i = 0; i < 5; ++i)
+    add(fs::path(i < 2 ? "a" : "b") / (std::to_string(i) + ".png"),
+        static_cast<std::uint8_t>(i * 51), {5 + i, 9});
+  const ImageFolder found = folder();
+  Loader loader(found, {4, 0, 2}, {.batch_size = 3});
+  const auto batch = loader.next(Deadline::never());
+  ASSERT_TRUE(batch.has_value());
+  EXPECT_THAT(batch->labels(), ElementsAre(1, 0, 1));
+  EXPECT_EQ(batch->images()[0], 0.8f);
+  EXPECT_EQ(batch->images()[48], 0.0f);
+  EXPECT_EQ(batch->images()[96], 0.4f);
+}
+
+// The decoder reads only what a first crop leaves; the pixels must be those of
+// the whole image.
+TEST_F(ImageFolderTest, GivesWhatComposeGivesOfTheWholeImage) {
+  Image picture{.size = {60, 80}};
+  for (std::size_t i = 0; i < 60 * 80 * 3; ++i)
+    picture.pixels.push_back(static_cast<std::uint8_t>(i * i / 977));
+  const std::vector<std::byte> jpeg = encode_jpeg(picture);
+  write("a/picture.jpg", jpeg);
+  const Compose compose(
+      "random_resized_crop(16) | hflip | color_jitter(0.4, 0.4, 0.4, 0.1) | "
+      "normalize(imagenet)");
+  const ImageFolder found(root_, compose, {.seed = 5});
+  for (std::uint64_t epoch = 0; epoch < 20; ++epoch) {
+    std::vector<float> read(3 * 16 * 16);
+    found.read(0, epoch, read);
+    std::vector<float> whole;
+    compose.apply(decode_image(jpeg, "picture"),
+                  {.seed = 5, .epoch = epoch, .index = 0}, whole);
+    EXPECT_EQ(read, whole) << "epoch " << epoch;
+  }
+}
+
+TEST_F(ImageFolderTest, WithoutClassesIsRefused) {
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr(root_.string()), HasSubstr("it has no folders")));
+}
+
+TEST_F(ImageFolderTest, WithAClassWithoutImagesIsRefused) {
+  add("full/a.png");
+  fs::create_directory(root_ / "empty");
+  EXPECT_THAT(refusal(), AllOf(HasSubstr((root_ / "empty").string()),
+                               HasSubstr("no JPEG or PNG file")));
+}
+
+TEST_F(ImageFolderTest, WithImagesOfAnotherKindIsRefused) {
+  add("a/a.png");
+  add("a/b.WebP");
+  EXPECT_THAT(refusal(),
+              AllOf(HasSubstr("a/b.WebP"), HasSubstr("JPEG or PNG")));
+}
+
+TEST_F(ImageFolderTest, ThatContainsItselfByALinkIsRefused) {
+  add("a/a.png");
+  fs::create_directory_symlink(root_ / "a", root_ / "a" / "loop");
+  EXPECT_THAT(error_text<std::exception>([this] { folder(); }),
+              HasSubstr("cannot list"));
+}
+
+TEST_F(ImageFolderTest, ThatDoesNotExistIsRefusedByName) {
+  EXPECT_THAT(error_text<SystemError>(
+                  [this] { ImageFolder(root_ / "none", Compose(kHalf)); }),
+              HasSubstr((root_ / "none").string()));
+}
+
+TEST_F(ImageFolderTest, NeedsTransformsToOneSize) {
+  add("a/a.png");
+  EXPECT_THAT(error_text<InvalidArgument>([this] { folder("resize(8)"); }),
+              AllOf(HasSubstr("\"resize(size=8)\": the outputs differ in size"),
+                    HasSubstr("center_crop")));
+}
+
+TEST_F(ImageFolderTest, NamesADamagedFileAndReadsTheNextOne) {
+  add("a/good.png", 255);
+  write("a/bad.png", {});
+  const ImageFolder found = folder();
+  std::vector<float> image(48);
+  EXPECT_THAT(error_text<InvalidArgument>([&] { found.read(0, 0, image); }),
+              HasSubstr((root_ / "a" / "bad.png").string()));
+  EXPECT_EQ(found.read(1, 0, image), 0);
+  EXPECT_EQ(image[0], 1.0f);
+}
+
+TEST_F(ImageFolderTest, NamesAFileThatIsGone) {
+  add("a/a.png");
+  const ImageFolder found = folder();
+  fs::remove(root_ / "a/a.png");
+  std::vector<float> image(48);
+  EXPECT_THAT(error_text<SystemError>([&] { found.read(0, 0, image); }),
+              HasSubstr("a/a.png"));
+  EXPECT_THAT(error_text<InvalidArgument>([&] { found.read(1, 0, image); }),
+              HasSubstr("has no image 1"));
+}
+
+}  // namespace
+}  // namespace lockstep
