@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "src/data/data_file.h"
 #include "src/data/image/exif.h"
 #include "src/data/image/image_decoder.h"
@@ -171,6 +172,8 @@ class PngDecoder final : public ImageDecoder {
       png_set_interlace_handling(png);
       png_read_update_info(png, file_->info());
     });
+    LOCKSTEP_CHECK(png_get_rowbytes(png, file_->info()) == row_bytes(),
+                   "libpng writes rows of another size");
   }
 
   std::size_t row_bytes() const {

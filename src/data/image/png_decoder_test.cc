@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -199,6 +200,21 @@ TEST(Png, RefusesOnePixelMoreThanTheLimit) {
 TEST(Png, RefusesSixteenBits) {
   EXPECT_THAT(message_of(encode_png(test_image({4, 4}), {.bits = 16})),
               AllOf(HasSubstr("16 bits per sample"), HasSubstr("next: ")));
+}
+
+TEST(Png, RefusesCompressedDataThatEndWithAWrongChecksum) {
+  ImageFile file = encode_png(test_image({4, 4}));
+  // The last four bytes of the last chunk of pixels, which IEND follows.
+  const std::size_t chunk_end = file.size() - 12;
+  const std::size_t data_end = chunk_end - 4;
+  file[data_end - 1] ^= std::byte{1};
+  std::size_t start = data_end - 4;
+  while (std::memcmp(&file[start], "IDAT", 4) != 0) --start;
+  const auto* const bytes = reinterpret_cast<const Bytef*>(&file[start]);
+  set_number(file, data_end,
+             static_cast<std::uint32_t>(
+                 crc32(0, bytes, static_cast<uInt>(data_end - start))));
+  EXPECT_THAT(message_of(file), HasSubstr("incorrect data check"));
 }
 
 TEST(Png, RefusesAFileWithoutAHeader) {
