@@ -9,7 +9,8 @@
 #       *_bench.cc, *_main.cc   are separate programs, which other CMake lists
 #                    declare
 #       testing/*    is linked to the tests of this layer and those above it,
-#                    except *_library.cc, which tests load
+#                    and to the layer's fuzz targets, except *_library.cc,
+#                    which tests load
 #       other files  are the library
 #     USES names the layers that this one may include; scripts/check_layers
 #     compares them with the table in docs/design/architecture.md.
@@ -164,8 +165,9 @@ function(lockstep_fuzzer layer source)
   cmake_path(GET source STEM stem)
   set(target lockstep_${stem})
   add_executable(${target} "${source}")
-  target_link_libraries(${target} PRIVATE lockstep_${layer} lockstep_flags
-                                          ${ARGN})
+  target_link_libraries(
+    ${target} PRIVATE $<TARGET_NAME_IF_EXISTS:lockstep_${layer}_testing>
+                      lockstep_${layer} lockstep_flags ${ARGN})
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer)
     target_link_options(${target} PRIVATE -fsanitize=fuzzer)

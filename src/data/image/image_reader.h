@@ -25,6 +25,8 @@
 
 namespace lockstep {
 
+class ImageDecoder;
+
 struct ImageRegion {
   std::int64_t top = 0;
   std::int64_t left = 0;
@@ -58,15 +60,11 @@ class ImageReader {
   bool read_scaled(int denominator, Image& image);
 
  private:
-  class Decoder;
-  class Jpeg;
-  class Png;
-
-  std::unique_ptr<Jpeg> jpeg_;
-  std::unique_ptr<Png> png_;
-  Decoder* current_ = nullptr;
-  DecodeOptions options_{};
-  int orientation_ = 1;  // EXIF's tag 0x0112: 1 to 8
+  std::unique_ptr<ImageDecoder> jpeg_;
+  std::unique_ptr<ImageDecoder> png_;
+  ImageDecoder* decoder_ = nullptr;  // of the open file, until it is read
+  ImageSize stored_size_{};
+  int orientation_ = 1;  // that is applied: EXIF's tag 0x0112, 1 to 8
   Image turned_{};       // before the orientation is applied
 };
 

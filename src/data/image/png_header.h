@@ -1,0 +1,31 @@
+// Reads how a PNG file is divided into chunks, before libpng decodes it.
+//
+// A chunk is its length, a type of four letters, the data and a checksum. The
+// walk over the lengths finds a truncated file without decoding it, so that a
+// file is refused whatever region of it a reader wants.
+//
+// Threads: any thread.
+// Errors:  InvalidArgument for a truncated file, and for one that does not
+//          begin with its header.
+// Source:  https://www.w3.org/TR/png-3/#5DataRep
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "lockstep/data/image.h"
+
+namespace lockstep {
+
+struct PngHeader {
+  ImageSize size{};
+  int bits_per_sample = 0;
+  std::span<const std::byte> exif{};  // empty where there is no such chunk
+};
+
+// `contents` begin with the eight bytes of every PNG file.
+PngHeader read_png_header(std::span<const std::byte> contents,
+                          std::string_view name);
+
+}  // namespace lockstep
