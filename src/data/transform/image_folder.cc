@@ -44,8 +44,9 @@ std::vector<std::string> images_below(const fs::path& folder) {
   std::error_code error;
   fs::recursive_directory_iterator entry(
       folder, fs::directory_options::follow_directory_symlink, error);
-  // A path with more folders than this is a symbolic link to one above it.
-  constexpr int kMostDepth = 64;
+  // A path with more folders than this goes through a symbolic link to one
+  // above it; Linux itself ends a path after 40 links.
+  constexpr int kMostDepth = 32;
   for (; !error && entry != fs::recursive_directory_iterator();
        entry.increment(error)) {
     const fs::path& path = entry->path();
@@ -55,8 +56,8 @@ std::vector<std::string> images_below(const fs::path& folder) {
           "  likely:  a symbolic link names a folder that contains it\n"
           "  next:    remove the link",
           folder.string(), path.string(), kMostDepth));
-    std::error_code gone;
-    if (entry->is_directory(gone)) continue;
+    std::error_code unknown;
+    if (entry->is_directory(unknown)) continue;
     if (has_extension(kDecoded, path))
       found.push_back(path.lexically_relative(folder).string());
     else if (has_extension(kOtherImages, path))
@@ -75,8 +76,8 @@ std::vector<std::string> folders_in(const fs::path& root) {
   std::error_code error;
   fs::directory_iterator entry(root, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code gone;
-    if (entry->is_directory(gone))
+    std::error_code unknown;  // a link to nothing is no folder
+    if (entry->is_directory(unknown))
       found.push_back(entry->path().filename().string());
   }
   if (error) fail(root, error);
