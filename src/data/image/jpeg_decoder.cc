@@ -3,13 +3,13 @@
 // Pixels are those that libjpeg's defaults give (the exact inverse transform,
 // smooth upsampling of chroma), which are PIL's.
 //
-// A region costs what lies in it, plus a margin. libjpeg crops to whole blocks
-// and skips rows, but upsamples chroma at a border of the crop as at one of the
-// image: from the pixels inside alone. So the decoder asks for kMargin pixels
-// more on each side, and copies the inside. Rows above the region are parsed
-// without a transform; rows below it are not read, beyond a search for the
-// marker that ends the image, so that a truncated file is refused whatever the
-// region.
+// A region costs what lies in it, plus a margin. libjpeg crops to whole blocks,
+// but upsamples chroma at a side of the crop as at one of the image: from the
+// pixels inside alone. So the decoder asks for kMargin pixels more on each
+// side, and copies the inside. libjpeg parses the rows above the region, but
+// transforms none beside those that the region's first row needs. Rows below it
+// are not read, beyond a search for the marker that ends the image, so that a
+// truncated file is refused whatever the region.
 //
 // libjpeg decodes damaged data to grey areas and counts warnings; here each
 // warning is an error. Each file gets a new libjpeg object: an object keeps the
@@ -227,7 +227,8 @@ class JpegDecoder final : public ImageDecoder {
     file_->attempt([this] { jpeg_start_decompress(&file_->image()); });
     const bool exact = !guesses_coefficients(file_->image());
     const std::int64_t first_column = exact ? crop(region) : 0;
-    if (exact) skip(region.top);
+    const auto above = static_cast<JDIMENSION>(exact ? region.top : 0);
+    file_->attempt([&] { jpeg_skip_scanlines(&file_->image(), above); });
     copy_rows(region, first_column, image);
   }
 
@@ -254,17 +255,6 @@ class JpegDecoder final : public ImageDecoder {
     file_->attempt(
         [&] { jpeg_crop_scanline(&file_->image(), &first, &width); });
     return first;
-  }
-
-  // Skips the rows of blocks before `top` and its margin.
-  void skip(std::int64_t top) {
-    jpeg_decompress_struct& image = file_->image();
-    const std::int64_t rows = image.max_v_samp_factor * DCTSIZE;
-    const std::int64_t skipped =
-        std::max<std::int64_t>(top - kMargin, 0) / rows * rows;
-    if (skipped == 0) return;
-    file_->attempt(
-        [&] { jpeg_skip_scanlines(&image, static_cast<JDIMENSION>(skipped)); });
   }
 
   // Reads to the last row of `region`. Decoded rows begin at `first_column`.

@@ -2,8 +2,11 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
-#include <cstring>
+#include <algorithm>
+#include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "src/base/testing/error_text.h"
@@ -157,21 +160,43 @@ TEST_P(PngForms, AreRefusedWhicheverByteIsChanged) {
   }
 }
 
-void set_number(ImageFile& file, std::size_t at, std::uint32_t number) {
+void set_number(ImageFile& bytes, std::size_t at, std::uint32_t number) {
   for (const int shift : {24, 16, 8, 0})
-    file[at++] = static_cast<std::byte>(number >> shift);
+    bytes[at++] = static_cast<std::byte>(number >> shift);
 }
 
-constexpr std::size_t kWidthAt = 16;
+// The file, with the data of its first chunk `type` changed and the checksum
+// right.
+ImageFile with_chunk(const ImageFile& file, std::string_view type,
+                     const std::function<void(ImageFile&)>& change) {
+  const auto letters = std::as_bytes(std::span(type));
+  const auto found =
+      std::search(file.begin(), file.end(), letters.begin(), letters.end());
+  ImageFile chunk(found - 4, file.end());
+  std::uint32_t length = 0;
+  for (std::size_t i = 0; i < 4; ++i)
+    length = length << 8 | std::to_integer<std::uint32_t>(chunk[i]);
+  ImageFile data(chunk.begin() + 8, chunk.begin() + 8 + length);
+  const ImageFile rest(chunk.begin() + 12 + length, chunk.end());
+  change(data);
+  chunk.resize(8);
+  set_number(chunk, 0, static_cast<std::uint32_t>(data.size()));
+  chunk.insert(chunk.end(), data.begin(), data.end());
+  const auto sum = crc32(0, reinterpret_cast<const Bytef*>(&chunk[4]),
+                         static_cast<uInt>(data.size() + 4));
+  chunk.resize(chunk.size() + 4);
+  set_number(chunk, chunk.size() - 4, static_cast<std::uint32_t>(sum));
+  chunk.insert(chunk.begin(), file.begin(), found - 4);
+  chunk.insert(chunk.end(), rest.begin(), rest.end());
+  return chunk;
+}
 
-// A PNG file whose header states this size, with a right checksum.
 ImageFile stating(std::uint32_t height, std::uint32_t width) {
-  ImageFile file = encode_png(test_image({4, 4}));
-  set_number(file, kWidthAt, width);
-  set_number(file, kWidthAt + 4, height);
-  const auto* const start = reinterpret_cast<const Bytef*>(&file[12]);
-  set_number(file, 29, static_cast<std::uint32_t>(crc32(0, start, 17)));
-  return file;
+  return with_chunk(encode_png(test_image({4, 4})), "IHDR",
+                    [&](ImageFile& header) {
+                      set_number(header, 0, width);
+                      set_number(header, 4, height);
+                    });
 }
 
 TEST(Png, RefusesTooManyPixelsBeforeItAsksForMemory) {
@@ -203,18 +228,26 @@ TEST(Png, RefusesSixteenBits) {
 }
 
 TEST(Png, RefusesCompressedDataThatEndWithAWrongChecksum) {
-  ImageFile file = encode_png(test_image({4, 4}));
-  // The last four bytes of the last chunk of pixels, which IEND follows.
-  const std::size_t chunk_end = file.size() - 12;
-  const std::size_t data_end = chunk_end - 4;
-  file[data_end - 1] ^= std::byte{1};
-  std::size_t start = data_end - 4;
-  while (std::memcmp(&file[start], "IDAT", 4) != 0) --start;
-  const auto* const bytes = reinterpret_cast<const Bytef*>(&file[start]);
-  set_number(file, data_end,
-             static_cast<std::uint32_t>(
-                 crc32(0, bytes, static_cast<uInt>(data_end - start))));
+  const ImageFile file =
+      with_chunk(encode_png(test_image({4, 4})), "IDAT",
+                 [](ImageFile& data) { data.back() ^= std::byte{1}; });
   EXPECT_THAT(message_of(file), HasSubstr("incorrect data check"));
+}
+
+TEST(Png, RefusesMoreDataThanTheImageHas) {
+  const ImageFile file = encode_png(test_image({4, 4}));
+  EXPECT_THAT(
+      message_of(with_chunk(
+          file, "IDAT", [](ImageFile& data) { data.resize(data.size() + 9); })),
+      HasSubstr("compressed data"));
+}
+
+TEST(Png, DecodesAColorThatIsNotInThePaletteToBlack) {
+  const ImageFile file = with_chunk(
+      encode_png(test_image({20, 20}), {.color = PngColor::kPalette}), "PLTE",
+      [](ImageFile& data) { data.resize(3); });
+  // Only index 0 keeps its color, and the image does not contain it.
+  EXPECT_EQ(decode_image(file, "a.png").pixels, Pixels(3 * 20 * 20));
 }
 
 TEST(Png, RefusesAFileWithoutAHeader) {
