@@ -138,23 +138,19 @@ TEST_P(JpegForms, DecodeAtAPartOfTheSize) {
   }
 }
 
-std::string message_of(const ImageFile& file,
-                       const DecodeOptions& options = {}) {
+std::string jpeg_message(const ImageFile& file,
+                         const DecodeOptions& options = {}) {
   return error_text([&] { decode_image(file, "a.jpg", options); });
-}
-
-ImageFile start_of(const ImageFile& file, std::size_t size) {
-  return {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)};
 }
 
 TEST_P(JpegForms, AreRefusedWhereverTheyAreCut) {
   const ImageFile whole = file({20, 20});
   for (std::size_t size = 0; size < whole.size(); ++size)
-    EXPECT_THAT(message_of(start_of(whole, size)),
+    EXPECT_THAT(jpeg_message(start_of(whole, size)),
                 AllOf(HasSubstr("cannot read a.jpg"), HasSubstr("offset: "),
                       HasSubstr("next: ")))
         << size << " of " << whole.size();
-  EXPECT_THAT(message_of(start_of(whole, whole.size() - 1)),
+  EXPECT_THAT(jpeg_message(start_of(whole, whole.size() - 1)),
               HasSubstr("truncated"));
 }
 
@@ -199,24 +195,24 @@ TEST(Jpeg, RefusesDamagedData) {
   // A marker that does not belong there.
   file[middle] = std::byte{0xff};
   file[middle + 1] = std::byte{0xd5};
-  EXPECT_THAT(message_of(file),
+  EXPECT_THAT(jpeg_message(file),
               AllOf(HasSubstr("it is damaged"), HasSubstr("Corrupt JPEG")));
 }
 
 TEST(Jpeg, RefusesFormsThatAreNotConverted) {
   const Image image = test_image({16, 16});
-  EXPECT_THAT(message_of(encode_jpeg(image, {.cmyk = true})),
+  EXPECT_THAT(jpeg_message(encode_jpeg(image, {.cmyk = true})),
               AllOf(HasSubstr("it is a CMYK image"), HasSubstr("next: ")));
   EXPECT_THAT(
-      message_of(encode_jpeg(image, {.coding = JpegCoding::kArithmetic})),
+      jpeg_message(encode_jpeg(image, {.coding = JpegCoding::kArithmetic})),
       HasSubstr("arithmetic-coded"));
   ImageFile file = encode_jpeg(image);
   const std::size_t frame = place_of(file, kBaselineFrame);
   file[frame + 4] = std::byte{12};  // bits
-  EXPECT_THAT(message_of(file), HasSubstr("12 bits per sample"));
+  EXPECT_THAT(jpeg_message(file), HasSubstr("12 bits per sample"));
   file[frame + 4] = std::byte{8};
   file[frame + 1] = std::byte{0xc3};
-  EXPECT_THAT(message_of(file), HasSubstr("lossless"));
+  EXPECT_THAT(jpeg_message(file), HasSubstr("lossless"));
 }
 
 TEST(Jpeg, RefusesTooManyPixelsBeforeItAsksForMemory) {
@@ -226,15 +222,15 @@ TEST(Jpeg, RefusesTooManyPixelsBeforeItAsksForMemory) {
   for (const std::size_t at : {5U, 6U, 7U, 8U})
     file[frame + at] = std::byte{0xfd};
   EXPECT_EQ(image_size(file, "a.jpg"), (ImageSize{65021, 65021}));
-  EXPECT_THAT(message_of(file),
+  EXPECT_THAT(jpeg_message(file),
               AllOf(HasSubstr("65021 x 65021"), HasSubstr("89478485 pixels"),
                     HasSubstr("max_pixels")));
 }
 
 TEST(Jpeg, RefusesOnePixelMoreThanTheLimit) {
   const ImageFile file = encode_jpeg(test_image({15, 17}));
-  EXPECT_EQ(message_of(file, {.max_pixels = 15 * 17}), "no error");
-  EXPECT_THAT(message_of(file, {.max_pixels = 15 * 17 - 1}),
+  EXPECT_EQ(jpeg_message(file, {.max_pixels = 15 * 17}), "no error");
+  EXPECT_THAT(jpeg_message(file, {.max_pixels = 15 * 17 - 1}),
               HasSubstr("at most 254 pixels"));
 }
 
@@ -255,9 +251,9 @@ TEST(Jpeg, RefusesAnImageOfManyScans) {
     result.insert(result.end(), {std::byte{0xff}, std::byte{0xd9}});
     return result;
   };
-  EXPECT_EQ(message_of(with_scans(500)), "no error");
+  EXPECT_EQ(jpeg_message(with_scans(500)), "no error");
   EXPECT_THAT(
-      message_of(with_scans(501)),
+      jpeg_message(with_scans(501)),
       AllOf(HasSubstr("too many scans"), HasSubstr("at most 500 scans")));
 }
 

@@ -120,13 +120,9 @@ TEST_P(PngForms, AreNotScaledButStillRead) {
   EXPECT_EQ(decoded.pixels, expected());
 }
 
-std::string message_of(const ImageFile& file,
-                       const DecodeOptions& options = {}) {
+std::string png_message(const ImageFile& file,
+                        const DecodeOptions& options = {}) {
   return error_text([&] { decode_image(file, "a.png", options); });
-}
-
-ImageFile start_of(const ImageFile& file, std::size_t size) {
-  return {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)};
 }
 
 TEST_P(PngForms, AreRefusedWhereverTheyAreCut) {
@@ -156,7 +152,7 @@ TEST_P(PngForms, AreRefusedWhicheverByteIsChanged) {
   for (std::size_t at = 0; at < whole.size(); ++at) {
     ImageFile changed = whole;
     changed[at] ^= std::byte{0x10};
-    EXPECT_THAT(message_of(changed), HasSubstr("cannot read a.png")) << at;
+    EXPECT_THAT(png_message(changed), HasSubstr("cannot read a.png")) << at;
   }
 }
 
@@ -202,28 +198,28 @@ ImageFile stating(std::uint32_t height, std::uint32_t width) {
 TEST(Png, RefusesTooManyPixelsBeforeItAsksForMemory) {
   EXPECT_EQ(image_size(stating(1 << 30, 3000), "a.png"),
             (ImageSize{1 << 30, 3000}));
-  EXPECT_THAT(message_of(stating(1 << 30, 3000)),
+  EXPECT_THAT(png_message(stating(1 << 30, 3000)),
               AllOf(HasSubstr("3000 x 1073741824"), HasSubstr("max_pixels")));
-  EXPECT_THAT(message_of(stating(0xffffffff, 0xffffffff)),
+  EXPECT_THAT(png_message(stating(0xffffffff, 0xffffffff)),
               HasSubstr("max_pixels"));
 }
 
 TEST(Png, RefusesAnEmptyImageAndTooFewRows) {
-  EXPECT_THAT(message_of(stating(0, 4)), HasSubstr("Invalid IHDR data"));
-  EXPECT_THAT(message_of(stating(4, 0)), HasSubstr("Invalid IHDR data"));
-  EXPECT_THAT(message_of(stating(500, 4)),
+  EXPECT_THAT(png_message(stating(0, 4)), HasSubstr("Invalid IHDR data"));
+  EXPECT_THAT(png_message(stating(4, 0)), HasSubstr("Invalid IHDR data"));
+  EXPECT_THAT(png_message(stating(500, 4)),
               AllOf(HasSubstr("it is damaged"), HasSubstr("image data")));
 }
 
 TEST(Png, RefusesOnePixelMoreThanTheLimit) {
   const ImageFile file = encode_png(test_image({15, 17}));
-  EXPECT_EQ(message_of(file, {.max_pixels = 15 * 17}), "no error");
-  EXPECT_THAT(message_of(file, {.max_pixels = 15 * 17 - 1}),
+  EXPECT_EQ(png_message(file, {.max_pixels = 15 * 17}), "no error");
+  EXPECT_THAT(png_message(file, {.max_pixels = 15 * 17 - 1}),
               HasSubstr("at most 254 pixels"));
 }
 
 TEST(Png, RefusesSixteenBits) {
-  EXPECT_THAT(message_of(encode_png(test_image({4, 4}), {.bits = 16})),
+  EXPECT_THAT(png_message(encode_png(test_image({4, 4}), {.bits = 16})),
               AllOf(HasSubstr("16 bits per sample"), HasSubstr("next: ")));
 }
 
@@ -231,29 +227,33 @@ TEST(Png, RefusesCompressedDataThatEndWithAWrongChecksum) {
   const ImageFile file =
       with_chunk(encode_png(test_image({4, 4})), "IDAT",
                  [](ImageFile& data) { data.back() ^= std::byte{1}; });
-  EXPECT_THAT(message_of(file), HasSubstr("incorrect data check"));
+  EXPECT_THAT(png_message(file), HasSubstr("incorrect data check"));
 }
 
 TEST(Png, RefusesMoreDataThanTheImageHas) {
   const ImageFile file = encode_png(test_image({4, 4}));
   EXPECT_THAT(
-      message_of(with_chunk(
+      png_message(with_chunk(
           file, "IDAT", [](ImageFile& data) { data.resize(data.size() + 9); })),
       HasSubstr("compressed data"));
 }
 
 TEST(Png, DecodesAColorThatIsNotInThePaletteToBlack) {
-  const ImageFile file = with_chunk(
-      encode_png(test_image({20, 20}), {.color = PngColor::kPalette}), "PLTE",
-      [](ImageFile& data) { data.resize(3); });
-  // Only index 0 keeps its color, and the image does not contain it.
-  EXPECT_EQ(decode_image(file, "a.png").pixels, Pixels(3 * 20 * 20));
+  const Image image = test_image({20, 20});  // its red is the index
+  const ImageFile file =
+      with_chunk(encode_png(image, {.color = PngColor::kPalette}), "PLTE",
+                 [](ImageFile& data) { data.resize(3); });
+  Pixels expected(image.pixels.size());
+  for (std::size_t at = 0; at < expected.size(); at += 3)
+    if (image.pixels[at] == 0)
+      std::ranges::copy(palette_color(0), &expected[at]);
+  EXPECT_EQ(decode_image(file, "a.png").pixels, expected);
 }
 
 TEST(Png, RefusesAFileWithoutAHeader) {
   ImageFile file = encode_png(test_image({4, 4}));
   file[12] = std::byte{'J'};
-  EXPECT_THAT(message_of(file), HasSubstr("its header is missing"));
+  EXPECT_THAT(png_message(file), HasSubstr("its header is missing"));
 }
 
 }  // namespace

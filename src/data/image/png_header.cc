@@ -14,7 +14,7 @@ namespace {
 using Bytes = std::span<const std::byte>;
 
 constexpr std::size_t kSignatureBytes = 8;
-constexpr std::size_t kHeaderBytes = 13;
+constexpr std::size_t kImageHeaderBytes = 13;
 // Of a chunk, besides its data: the length, the type and the checksum.
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kTypeBytes = 4;
@@ -58,7 +58,7 @@ Chunk chunk_at(Bytes contents, std::size_t at, std::string_view name) {
 
 PngHeader read_png_header(Bytes contents, std::string_view name) {
   Chunk chunk = chunk_at(contents, kSignatureBytes, name);
-  if (chunk.type != "IHDR" || chunk.data.size() != kHeaderBytes)
+  if (chunk.type != "IHDR" || chunk.data.size() != kImageHeaderBytes)
     throw malformed_file(
         {.file = std::string(name),
          .problem = "its header is missing",

@@ -236,4 +236,8 @@ std::vector<std::uint8_t> exif_block(int orientation) {
       0,    0,    0, 0};  // no other directory
 }
 
+ImageFile start_of(const ImageFile& file, std::size_t size) {
+  return {file.begin(), file.begin() + static_cast<std::ptrdiff_t>(size)};
+}
+
 }  // namespace lockstep

@@ -51,6 +51,9 @@ ImageFile encode_png(const Image& image, const PngForm& form = {});
 // The color of `index` in the palette of encode_png().
 std::vector<std::uint8_t> palette_color(std::uint8_t index);
 
+// The first `size` bytes of a file.
+ImageFile start_of(const ImageFile& file, std::size_t size);
+
 // An EXIF block of one entry, in big-endian order.
 std::vector<std::uint8_t> exif_block(int orientation);
 

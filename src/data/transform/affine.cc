@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "src/data/transform/matrix.h"
 #include "src/data/transform/rearrange.h"
 
 namespace lockstep::transforms {
 namespace {
-
-using Matrix = std::array<double, 6>;
 
 // Writes each pixel of `output` with `write(y, x, pixel)`.
 template <class Write>
