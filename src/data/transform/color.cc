@@ -29,7 +29,8 @@ std::uint8_t mean_gray(const Image& image) {
        i += static_cast<std::size_t>(image.channels))
     sum += image.channels == kRgb ? gray_of(&image.pixels[i]) : image.pixels[i];
   const auto count = static_cast<double>(image.size.height * image.size.width);
-  return static_cast<std::uint8_t>(static_cast<double>(sum) / count + 0.5);
+  return static_cast<std::uint8_t>(
+      std::floor(static_cast<double>(sum) / count + 0.5));
 }
 
 // All pixels move away from, or towards, the same value.

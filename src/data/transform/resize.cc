@@ -75,9 +75,9 @@ void Resizer::find_weights(std::int64_t in, std::int64_t out,
   for (std::int64_t i = 0; i < out; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
     const std::int64_t first = std::max<std::int64_t>(
-        0, static_cast<std::int64_t>(center - support + 0.5));
-    const std::int64_t end =
-        std::min(in, static_cast<std::int64_t>(center + support + 0.5));
+        0, static_cast<std::int64_t>(std::floor(center - support + 0.5)));
+    const std::int64_t end = std::min(
+        in, static_cast<std::int64_t>(std::floor(center + support + 0.5)));
     double sum = 0;
     for (std::int64_t x = first; x < end; ++x) {
       const double weight = filter.weight(
