@@ -98,7 +98,7 @@ class FindTorch(Machine):
         version = re.search(r" version=([\d.]+)$", text, re.M)[1]
         self.program("repository/build/venv/bin/python3",
                      f"echo {version}+cpu /opt/cpu/torch")
-        (self.repository / f"build/venv/.torch-{version}+cpu").touch()
+        (self.repository / f"build/venv/.torch-{version}+cpu+torchvision").touch()
         with_cuda = self.libtorch_with_cuda("2.12.0")
         self.program("python3", f"echo 2.12.0 {with_cuda}")
         result = self.run_script("scripts/find_torch", LOCKSTEP_TORCH="")
