@@ -29,7 +29,7 @@ using lockstep::ImageRegion;
 using lockstep::ImageSize;
 using lockstep::JpegCoding;
 using lockstep::PngColor;
-using Input = std::span<const std::uint8_t>;
+using FuzzerBytes = std::span<const std::uint8_t>;
 
 constexpr std::int64_t kMostPixels = 4096;
 
@@ -51,14 +51,14 @@ std::vector<ImageFile> small_images() {
   };
 }
 
-std::uint8_t take(Input& input) {
+std::uint8_t take(FuzzerBytes& input) {
   if (input.empty()) return 0;
   const std::uint8_t first = input.front();
   input = input.subspan(1);
   return first;
 }
 
-void edit(ImageFile& file, Input input) {
+void edit(ImageFile& file, FuzzerBytes input) {
   if (file.empty()) {
     const auto bytes = std::as_bytes(input);
     file.assign(bytes.begin(), bytes.end());
@@ -108,7 +108,7 @@ bool fits(const Image& image, const ImageSize& size) {
                                     size.height * size.width * image.channels);
 }
 
-ImageRegion choose_region(const ImageSize& size, Input& input) {
+ImageRegion choose_region(const ImageSize& size, FuzzerBytes& input) {
   const std::int64_t top = take(input) % size.height;
   const std::int64_t left = take(input) % size.width;
   return {.top = top,
@@ -127,7 +127,7 @@ struct Readers {
 struct Choice {
   lockstep::DecodeOptions options{};
   int denominator = 1;
-  Input region{};
+  FuzzerBytes region{};
 };
 
 bool decodes_whole(Readers& readers, const ImageFile& file,
@@ -147,7 +147,7 @@ bool decodes_whole(Readers& readers, const ImageFile& file,
 void check_region(Readers& readers, const ImageFile& file, const Choice& choice,
                   bool whole_decodes) {
   try {
-    Input numbers = choice.region;
+    FuzzerBytes numbers = choice.region;
     const ImageSize size = readers.reader.open(file, "fuzz", choice.options);
     const ImageRegion region = choose_region(size, numbers);
     readers.reader.read(region, readers.image);
@@ -181,7 +181,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
                                       std::size_t size) {
   static const std::vector<ImageFile> images = small_images();
   static Readers readers;
-  Input input(data, size);
+  FuzzerBytes input(data, size);
   ImageFile file = images[take(input) % images.size()];
   const std::uint8_t how = take(input);
   Choice choice{.denominator = 1 << how % 4};
