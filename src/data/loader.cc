@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -22,9 +23,23 @@ struct Buffer {
   std::vector<std::uint8_t> pixels;
   std::vector<std::int64_t> labels;
   std::int64_t count = 0;
+
+  // While the batch is being filled, guarded by the mutex of its pass.
+  std::int64_t first = 0;  // of the batch's indices in the pass
+  std::int64_t claimed = 0;
+  std::int64_t finished = 0;
+  std::exception_ptr error{};
+  std::int64_t error_place = 0;
 };
 
-// The state that the loader, its thread and the batches share. It outlives the
+// Samples of one batch that one worker reads: from `begin` on, `count` of them.
+struct Claim {
+  Buffer* buffer = nullptr;
+  std::int64_t begin = 0;
+  std::int64_t count = 0;
+};
+
+// The state that the loader, its workers and the batches share. It outlives the
 // loader while a batch exists.
 class Pass : public std::enable_shared_from_this<Pass> {
  public:
@@ -36,7 +51,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
         shape_(source.shape()) {}
 
   std::int64_t batch_count() const {
-    const auto samples = static_cast<std::int64_t>(indices_.size());
+    const auto samples = std::ssize(indices_);
     const std::int64_t full = samples / options_.batch_size;
     const bool rest = samples % options_.batch_size != 0;
     return rest && !options_.drop_last ? full + 1 : full;
@@ -44,21 +59,20 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   const ImageShape& shape() const { return shape_; }
   ImageElements elements() const { return options_.elements; }
+  std::chrono::nanoseconds waited() const { return waited_; }
 
-  // The thread's work: fills batches until all are filled or stop() is called.
-  void produce() noexcept {
-    try {
-      for (std::int64_t batch = 0; batch < batch_count(); ++batch) {
-        auto buffer = wait_for_turn();
-        if (buffer == nullptr || !fill(*buffer, batch)) return;
-        const MutexLock lock(mutex_);
-        ready_.push_back(std::move(buffer));
-        changed_.notify_all();
+  // A worker's loop: reads samples until all are read or stop() is called.
+  void work() noexcept {
+    while (const auto claim = next_claim()) {
+      std::exception_ptr error;
+      std::int64_t done = 0;
+      try {
+        for (; done < claim->count && !stopped_.load(); ++done)
+          read(*claim->buffer, claim->begin + done);
+      } catch (...) {
+        error = std::current_exception();
       }
-    } catch (...) {
-      const MutexLock lock(mutex_);
-      error_ = std::current_exception();
-      changed_.notify_all();
+      finish(*claim, error, claim->begin + done);
     }
   }
 
@@ -71,19 +85,15 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   std::optional<Batch> next(Deadline deadline) {
     MutexLock lock(mutex_);
+    if (error_ != nullptr) std::rethrow_exception(error_);
     if (taken_ == batch_count()) return std::nullopt;
-    while (ready_.empty() && error_ == nullptr) {
-      if (deadline.expired())
-        throw Timeout(fmt::format(
-            "batch {} of {} was not ready in time\n"
-            "  likely:  reading samples is slower than training\n"
-            "  next:    give it more time, or read from a faster disk",
-            taken_ + 1, batch_count()));
-      wait(lock, deadline);
+    if (!is_ready()) wait_for_batch(lock, deadline);
+    auto buffer = std::move(open_.front());
+    open_.pop_front();
+    if (buffer->error != nullptr) {
+      error_ = buffer->error;
+      std::rethrow_exception(error_);
     }
-    if (ready_.empty()) std::rethrow_exception(error_);
-    auto buffer = std::move(ready_.front());
-    ready_.pop_front();
     ++taken_;
     changed_.notify_all();
     return Batch(shared_from_this(), std::move(buffer));
@@ -103,55 +113,132 @@ class Pass : public std::enable_shared_from_this<Pass> {
       changed_.wait_until(lock, deadline.when());
   }
 
-  // Waits until the next batch may be prepared and returns its buffer; nothing
-  // when stopped. It allocates a new buffer when the consumer holds all others,
-  // so holding batches never blocks the pass.
-  std::unique_ptr<Buffer> wait_for_turn() {
+  bool is_ready() const LOCKSTEP_REQUIRES(mutex_) {
+    return !open_.empty() && open_.front()->finished == open_.front()->count;
+  }
+
+  void wait_for_batch(MutexLock& lock, Deadline deadline)
+      LOCKSTEP_REQUIRES(mutex_) {
+    const auto start = std::chrono::steady_clock::now();
+    const auto none_comes = [&]() LOCKSTEP_REQUIRES(mutex_) {
+      return open_.empty() && no_memory_ != nullptr;
+    };
+    while (!is_ready() && !none_comes() && !deadline.expired())
+      wait(lock, deadline);
+    waited_ += std::chrono::steady_clock::now() - start;
+    if (is_ready()) return;
+    if (none_comes()) std::rethrow_exception(no_memory_);
+    throw Timeout(fmt::format(
+        "batch {} of {} was not ready in time\n"
+        "  likely:  reading samples is slower than training\n"
+        "  next:    give it more time or more workers, or read from a faster "
+        "disk",
+        taken_ + 1, batch_count()));
+  }
+
+  // Waits until there are samples to read; nothing at the end of the pass.
+  std::optional<Claim> next_claim() noexcept {
     MutexLock lock(mutex_);
-    while (!stopped_.load() &&
-           std::cmp_greater_equal(ready_.size(), options_.prefetch))
-      wait(lock, Deadline::never());
-    if (stopped_.load()) return nullptr;
-    if (free_.empty()) return std::make_unique<Buffer>();
-    auto buffer = std::move(free_.back());
-    free_.pop_back();
-    return buffer;
-  }
-
-  // Returns whether it reached the end before stop() was called.
-  bool fill(Buffer& buffer, std::int64_t batch) {
-    const auto begin = static_cast<std::size_t>(batch * options_.batch_size);
-    const std::size_t count = std::min(
-        static_cast<std::size_t>(options_.batch_size), indices_.size() - begin);
-    buffer.labels.resize(count);
-    buffer.count = static_cast<std::int64_t>(count);
-    const auto indices = std::span(indices_).subspan(begin, count);
-    if (options_.elements == ImageElements::kPixels)
-      return read_all(buffer.pixels, &SampleSource::read_pixels, indices,
-                      buffer.labels);
-    return read_all(buffer.images, &SampleSource::read, indices, buffer.labels);
-  }
-
-  // The same, with `read` for each sample.
-  template <class Element>
-  bool read_all(std::vector<Element>& images,
-                std::int64_t (SampleSource::*read)(std::int64_t, std::uint64_t,
-                                                   std::span<Element>) const,
-                std::span<const std::int64_t> indices,
-                std::span<std::int64_t> labels) {
-    const auto elements =
-        static_cast<std::size_t>(shape_[0] * shape_[1] * shape_[2]);
-    images.resize(indices.size() * elements);
-    for (std::size_t i = 0; i < indices.size(); ++i) {
-      if (stopped_.load()) return false;
-      labels[i] =
-          (source_->*read)(indices[i], options_.epoch,
-                           std::span(images).subspan(i * elements, elements));
+    while (!stopped_.load() && !failed_) {
+      if (!open_.empty() && open_.back()->claimed < open_.back()->count)
+        return claim_of(*open_.back());
+      if (opened_ == batch_count()) return std::nullopt;
+      if (std::cmp_less(open_.size(), options_.prefetch))
+        try_open();
+      else
+        wait(lock, Deadline::never());
     }
-    return true;
+    return std::nullopt;
   }
 
-  // Only the thread reads the source, and the loader joins the thread.
+  // Workers share a batch in parts: large enough that the lock costs nothing,
+  // small enough that all workers finish at about the same time.
+  Claim claim_of(Buffer& buffer) LOCKSTEP_REQUIRES(mutex_) {
+    constexpr std::int64_t kPartsPerWorker = 4;
+    const std::int64_t parts =
+        options_.workers == 1 ? 1 : options_.workers * kPartsPerWorker;
+    const std::int64_t size = (buffer.count + parts - 1) / parts;
+    const Claim claim{&buffer, buffer.claimed,
+                      std::min(size, buffer.count - buffer.claimed)};
+    buffer.claimed += claim.count;
+    return claim;
+  }
+
+  void try_open() noexcept LOCKSTEP_REQUIRES(mutex_) {
+    try {
+      open_next();
+    } catch (...) {
+      no_memory_ = std::current_exception();
+      failed_ = true;
+      changed_.notify_all();
+    }
+  }
+
+  // Begins the next batch. It allocates a new buffer when the consumer holds
+  // all others, so holding batches never blocks the pass.
+  void open_next() LOCKSTEP_REQUIRES(mutex_) {
+    auto buffer = std::make_unique<Buffer>();
+    if (!free_.empty()) {
+      buffer = std::move(free_.back());
+      free_.pop_back();
+    }
+    const std::int64_t first = opened_ * options_.batch_size;
+    const std::int64_t count =
+        std::min(options_.batch_size, std::ssize(indices_) - first);
+    const auto elements = static_cast<std::size_t>(count) * image_elements();
+    if (options_.elements == ImageElements::kPixels)
+      buffer->pixels.resize(elements);
+    else
+      buffer->images.resize(elements);
+    buffer->labels.resize(static_cast<std::size_t>(count));
+    buffer->count = count;
+    buffer->first = first;
+    buffer->claimed = buffer->finished = 0;
+    open_.push_back(std::move(buffer));
+    ++opened_;
+    // Other workers have parts of it to read.
+    changed_.notify_all();
+  }
+
+  // Reads sample `place` of a batch.
+  void read(Buffer& buffer, std::int64_t place) {
+    const auto i = static_cast<std::size_t>(place);
+    const std::int64_t index =
+        indices_[static_cast<std::size_t>(buffer.first) + i];
+    const std::size_t elements = image_elements();
+    const auto image_in = [&](auto& images) {
+      return std::span(images).subspan(i * elements, elements);
+    };
+    buffer.labels[i] =
+        options_.elements == ImageElements::kPixels
+            ? source_->read_pixels(index, options_.epoch,
+                                   image_in(buffer.pixels))
+            : source_->read(index, options_.epoch, image_in(buffer.images));
+  }
+
+  // Of several errors in a batch, the consumer gets that of the first sample,
+  // whatever the number of workers.
+  void finish(const Claim& claim, const std::exception_ptr& error,
+              std::int64_t place) {
+    const MutexLock lock(mutex_);
+    Buffer& buffer = *claim.buffer;
+    if (error != nullptr &&
+        (buffer.error == nullptr || place < buffer.error_place)) {
+      buffer.error = error;
+      buffer.error_place = place;
+    }
+    buffer.finished += claim.count;
+    if (buffer.finished == buffer.count) {
+      if (buffer.error != nullptr) failed_ = true;
+      changed_.notify_all();
+    }
+  }
+
+  std::size_t image_elements() const {
+    return static_cast<std::size_t>(shape_[0] * shape_[1] * shape_[2]);
+  }
+
+  // Only the workers read the source, and the loader joins them.
   const SampleSource* source_;
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
@@ -160,40 +247,57 @@ class Pass : public std::enable_shared_from_this<Pass> {
   std::atomic<bool> stopped_{false};
   Mutex mutex_;
   std::condition_variable_any changed_;
-  std::deque<std::unique_ptr<Buffer>> ready_ LOCKSTEP_GUARDED_BY(mutex_);
+  // The batches that lie ready or are being filled, in order.
+  std::deque<std::unique_ptr<Buffer>> open_ LOCKSTEP_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Buffer>> free_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::int64_t opened_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   std::int64_t taken_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  bool failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // no batch is opened
+  std::exception_ptr no_memory_ LOCKSTEP_GUARDED_BY(mutex_);  // for a batch
+  std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);  // that next() threw
+  std::chrono::nanoseconds waited_{};  // only the consumer uses it
 };
 
-// The thread of a pass, from here to the destructor.
-class PassThread {
+// The workers of a pass, from here to the destructor.
+class PassWorkers {
  public:
-  explicit PassThread(std::shared_ptr<Pass> pass)
-      : pass_(std::move(pass)),
-        thread_([shared = pass_] { shared->produce(); }) {}
-  ~PassThread() {
-    if (!process_.is_current()) {
-      thread_.detach();
-      return;
+  PassWorkers(std::shared_ptr<Pass> pass, std::int64_t count)
+      : pass_(std::move(pass)) {
+    try {
+      for (std::int64_t i = 0; i < count; ++i)
+        threads_.emplace_back([shared = pass_] { shared->work(); });
+    } catch (...) {
+      stop();
+      throw;
     }
-    pass_->stop();
-    thread_.join();
   }
-  PassThread(const PassThread&) = delete;
-  PassThread& operator=(const PassThread&) = delete;
+  ~PassWorkers() {
+    if (process_.is_current())
+      stop();
+    else
+      for (std::thread& thread : threads_) thread.detach();
+  }
+  PassWorkers(const PassWorkers&) = delete;
+  PassWorkers& operator=(const PassWorkers&) = delete;
 
   Pass& pass() const { return *pass_; }
 
  private:
+  void stop() {
+    pass_->stop();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
   const OwnProcess process_;
   std::shared_ptr<Pass> pass_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace loader_internal
 
 namespace {
+
+constexpr std::int64_t kMostWorkers = 1024;
 
 void check(const SampleSource& source, std::span<const std::int64_t> indices,
            const LoaderOptions& options) {
@@ -204,6 +308,10 @@ void check(const SampleSource& source, std::span<const std::int64_t> indices,
   if (options.prefetch < 1)
     throw InvalidArgument(fmt::format(
         "cannot prefetch {} batches: it must be at least 1", options.prefetch));
+  if (options.workers < 1 || options.workers > kMostWorkers)
+    throw InvalidArgument(
+        fmt::format("cannot read with {} workers: it must be 1 to {}",
+                    options.workers, kMostWorkers));
   if (options.elements == ImageElements::kPixels && source.levels().empty())
     throw InvalidArgument(
         "cannot load pixels: this source has no pixels\n"
@@ -245,19 +353,24 @@ std::span<std::int64_t> Batch::labels() const { return buffer_->labels; }
 Loader::Loader(const SampleSource& source, std::vector<std::int64_t> indices,
                const LoaderOptions& options) {
   check(source, indices, options);
-  thread_ = std::make_unique<loader_internal::PassThread>(
+  workers_ = std::make_unique<loader_internal::PassWorkers>(
       std::make_shared<loader_internal::Pass>(source, std::move(indices),
-                                              options));
+                                              options),
+      options.workers);
 }
 
 Loader::~Loader() = default;
 
 std::optional<Batch> Loader::next(Deadline deadline) {
-  return thread_->pass().next(deadline);
+  return workers_->pass().next(deadline);
 }
 
 std::int64_t Loader::batch_count() const {
-  return thread_->pass().batch_count();
+  return workers_->pass().batch_count();
+}
+
+std::chrono::nanoseconds Loader::waited() const {
+  return workers_->pass().waited();
 }
 
 std::int64_t SampleSource::read_pixels(std::int64_t, std::uint64_t,

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <barrier>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
 #include <numeric>
+#include <random>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -20,6 +23,7 @@ namespace {
 
 using namespace std::chrono_literals;
 using testing::ElementsAre;
+using testing::ElementsAreArray;
 
 // Samples whose pixels are index + epoch / 1000 and whose label is the index. A
 // test can set an action that runs before each read.
@@ -132,6 +136,95 @@ TEST(Loader, YieldsBatchesInTheOrderOfTheIndices) {
                                          ElementsAre(2)));
 }
 
+TEST(Loader, YieldsTheSameBatchesWithAnyNumberOfWorkers) {
+  const CountingSource source(1000);
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::vector<std::int64_t> indices = first(1000);
+  std::ranges::shuffle(indices, std::mt19937(seed));
+  for (const std::int64_t workers : {1, 2, 3, 8})
+    for (const std::int64_t batch_size : {1, 2, 7, 64, 2000}) {
+      Loader loader(source, indices,
+                    {.batch_size = batch_size, .epoch = 3, .workers = workers});
+      std::int64_t done = 0;
+      while (const auto batch = loader.next(1min))
+        for (std::size_t i = 0; i < batch->labels().size(); ++i, ++done) {
+          const std::int64_t index = indices[static_cast<std::size_t>(done)];
+          ASSERT_EQ(batch->labels()[i], index);
+          for (const float value : batch->images().subspan(6 * i, 6))
+            ASSERT_EQ(value, CountingSource::value(index, 3));
+        }
+      EXPECT_EQ(done, 1000);
+    }
+}
+
+TEST(Loader, ReadsABatchWithAllItsWorkersAtOnce) {
+  std::barrier all_read(4);
+  const CountingSource source(
+      8, [&](std::int64_t) { all_read.arrive_and_wait(); });
+  Loader loader(source, first(8), {.batch_size = 8, .workers = 4});
+  EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAreArray(first(8)));
+}
+
+TEST(Loader, ReadsTheNextBatchWhileOneWorkerIsSlow) {
+  Gate gate;
+  std::atomic<int> others{0};
+  const CountingSource source(100, [&](std::int64_t index) {
+    if (index == 0) gate.wait();
+    ++others;
+    others.notify_all();
+  });
+  Loader loader(source, first(100),
+                {.batch_size = 4, .prefetch = 2, .workers = 2});
+  // All of the first two batches but the slow sample, and nothing else.
+  for (int seen = others; seen < 7; seen = others) others.wait(seen);
+  EXPECT_EQ(others, 7);
+  gate.open();
+  EXPECT_EQ(drain(loader).size(), 25u);
+}
+
+TEST(Loader, ThrowsTheErrorOfTheFirstSampleWithAnyNumberOfWorkers) {
+  for (const std::int64_t workers : {1, 2, 5}) {
+    const CountingSource source(100, [](std::int64_t index) {
+      if (index >= 13) throw std::out_of_range(std::to_string(index));
+    });
+    Loader loader(source, first(100),
+                  {.batch_size = 10, .prefetch = 4, .workers = workers});
+    EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAreArray(first(10)));
+    for (int again = 0; again < 2; ++again) {
+      try {
+        loader.next(1min);
+        ADD_FAILURE() << "no error";
+      } catch (const std::out_of_range& error) {
+        EXPECT_STREQ(error.what(), "13") << workers;
+      }
+    }
+  }
+}
+
+TEST(Loader, EndsInTheMiddleOfAPassOfManyWorkers) {
+  for (int round = 0; round < 50; ++round) {
+    const CountingSource source(1000);
+    Loader loader(source, first(1000),
+                  {.batch_size = 16, .prefetch = 3, .workers = 4});
+    for (int taken = 0; taken < round % 5; ++taken) loader.next(1min);
+  }
+}
+
+TEST(Loader, CountsTheTimeThatTheConsumerWaits) {
+  Gate gate;
+  const CountingSource source(1, [&](std::int64_t) { gate.wait(); });
+  Loader loader(source, first(1));
+  EXPECT_EQ(loader.waited(), 0ns);
+  EXPECT_THROW(loader.next(5ms), Timeout);
+  EXPECT_GE(loader.waited(), 5ms);
+  gate.open();
+  loader.next(1min);
+  const auto waited = loader.waited();
+  loader.next(1min);
+  EXPECT_EQ(loader.waited(), waited);
+}
+
 TEST(Loader, LeavesTheSmallerLastBatchOutOnRequest) {
   const CountingSource source(10);
   Loader loader(source, first(5), {.batch_size = 2, .drop_last = true});
@@ -223,7 +316,7 @@ TEST(Loader, PreparesNoMoreBatchesThanItMay) {
   }
 }
 
-TEST(Loader, PreparesAheadWhileNobodyAsks) {
+TEST(Loader, PreparesAheadOfTheConsumer) {
   Gate third_batch;
   const CountingSource source(100, [&](std::int64_t index) {
     if (index == 4) third_batch.wait();
@@ -313,7 +406,7 @@ TEST(Loader, EndsEarlyWithoutReadingTheRest) {
   EXPECT_LT(source.samples_read.load(), kSamples);
 }
 
-TEST(Loader, EndsWhileItsThreadWaitsForRoom) {
+TEST(Loader, EndsWhileItsWorkersWaitForRoom) {
   for (int round = 0; round < 50; ++round) {
     const CountingSource source(100);
     Loader loader(source, first(100), {.batch_size = 1, .prefetch = 1});
@@ -340,6 +433,8 @@ TEST(Loader, RefusesOptionsOutOfRange) {
   refuses({.batch_size = 0});
   refuses({.batch_size = -1});
   refuses({.prefetch = 0});
+  refuses({.workers = 0});
+  refuses({.workers = 1025});
 }
 
 TEST(Loader, RefusesIndicesThatTheSourceDoesNotHave) {

@@ -1,8 +1,9 @@
-// Prepares batches ahead of the training loop, in its own thread.
+// Prepares batches ahead of the training loop, in threads of its own.
 //
 // A Loader makes one pass over the given indices; the caller makes a new one
-// for each epoch. When a Batch is destroyed, its memory goes back to the
-// thread. A batch may outlive the loader.
+// for each epoch. Its workers read the samples of a batch together, each into
+// its place, so that batches do not depend on their number. When a Batch is
+// destroyed, the loader uses its memory again. A batch may outlive the loader.
 //
 //   Loader loader(samples, sampler_sequence(samples.size(), sampler),
 //                 {.batch_size = 64, .epoch = epoch});
@@ -12,10 +13,12 @@
 // Errors:  InvalidArgument for options out of range, for an index that the
 //          source does not have, and for pixels from a source without them;
 //          Timeout when the deadline passes first. An error that the source
-//          threw surfaces in place of the batch.
+//          threw surfaces in place of the batch; of several in a batch, that of
+//          the first sample. std::system_error where no thread can be started.
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -79,14 +82,17 @@ struct LoaderOptions {
   bool drop_last = false;
   // Passed to the source, whose random augmentation differs by epoch.
   std::uint64_t epoch = 0;
-  // The most batches that lie ready.
+  // The most batches that lie ready or are being filled: with the batches that
+  // the consumer holds, all of the loader's memory.
   std::int64_t prefetch = 2;
+  // The number of threads that read samples, 1 … 1,024.
+  std::int64_t workers = 1;
   ImageElements elements = ImageElements::kFloat32;
 };
 
 namespace loader_internal {
 class Pass;
-class PassThread;
+class PassWorkers;
 struct Buffer;
 }  // namespace loader_internal
 
@@ -121,10 +127,10 @@ class Batch {
 
 class Loader {
  public:
-  // `source` must outlive the loader. The thread starts at once.
+  // `source` must outlive the loader. The workers start at once.
   Loader(const SampleSource& source, std::vector<std::int64_t> indices,
          const LoaderOptions& options = {});
-  // Stops the thread after the current sample.
+  // Stops each worker after its current sample.
   ~Loader();
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -135,9 +141,12 @@ class Loader {
 
   // The number of batches in the whole pass.
   std::int64_t batch_count() const;
+  // The time for which next() has waited: of a training loop, the time that
+  // reading samples held it back.
+  std::chrono::nanoseconds waited() const;
 
  private:
-  std::unique_ptr<loader_internal::PassThread> thread_;
+  std::unique_ptr<loader_internal::PassWorkers> workers_;
 };
 
 }  // namespace lockstep
