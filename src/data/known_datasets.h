@@ -12,6 +12,11 @@
 
 namespace lockstep {
 
+// The name and the title of the data set that is a folder of images: see
+// lockstep/data/image_folder.h. It has no row below.
+inline constexpr std::string_view kImageFolder = "imagefolder";
+inline constexpr std::string_view kImageFolderTitle = "Image folder";
+
 enum class DatasetFiles { kIdx, kCifar10, kCifar100 };
 
 struct KnownDataset {

@@ -16,7 +16,8 @@
 // more, per file; images are decoded when they are read.
 //
 // Threads: immutable once made; threads share it freely.
-// Errors:  InvalidArgument for a folder without classes, a class without
+// Errors:  InvalidArgument for a folder without classes or images, a class
+// without
 //          images, an image of another kind, transforms whose outputs differ
 //          in size, and, from read(), a file that is damaged or no image.
 //          SystemError for what cannot be read. The message names the file.
@@ -41,6 +42,9 @@ struct ImageFolderOptions {
   DecodeOptions decode{};
   // Of the transforms' random numbers.
   std::uint64_t seed = 0;
+  // Without labels: the images at any depth below the folder, in the order of
+  // their paths. There are no classes, and every label is kNoLabel.
+  bool labelled = true;
 };
 
 class ImageFolder final : public SampleSource {
@@ -61,9 +65,14 @@ class ImageFolder final : public SampleSource {
 
   std::span<const std::string> class_names() const { return class_names_; }
 
-  // The path and the class of sample `index`, 0 … size() - 1.
+  // The path and the label of sample `index`, 0 … size() - 1.
   std::filesystem::path path(std::int64_t index) const;
   std::int64_t label(std::int64_t index) const;
+
+  // CRC-32 of the names of all classes and files: ranks on several hosts
+  // compare it, since an index must mean the same file on each. Contents do not
+  // count.
+  std::uint32_t listing_checksum() const;
 
  private:
   class Workers;

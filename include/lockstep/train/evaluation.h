@@ -52,6 +52,9 @@ using Forward = std::function<at::Tensor(const at::Tensor& images)>;
 
 inline constexpr std::int64_t kEvaluationBatch = 250;
 
+// kEvaluationBatch, or fewer for large images: a batch of at most 32 MiB.
+std::int64_t evaluation_batch(const ImageShape& shape);
+
 struct EvaluationOptions {
   std::int64_t classes = 0;  // number of the model's classes; at least 1
   std::int64_t batch_size = kEvaluationBatch;
@@ -61,6 +64,8 @@ struct EvaluationOptions {
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;
   // predict(): whether to keep the probability of every class.
   bool probabilities = false;
+  // Threads that read samples.
+  std::int64_t workers = 1;
   // The ranks that share the samples; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
 };

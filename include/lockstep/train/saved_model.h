@@ -42,6 +42,7 @@ struct SavedModel {
   std::string dataset;  // the title of the one that it was trained on; empty:
                         // not known
   std::string images;   // as in_words() returns it; empty if unknown
+  std::vector<std::string> class_names{};       // empty if unknown
   std::map<std::string, at::Tensor> tensors{};  // parameters and buffers
 };
 

@@ -1,6 +1,7 @@
 #include "lockstep/data/image_folder.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/image_dataset.h"
 #include "src/base/mutex.h"
 #include "src/data/data_file.h"
 #include "src/data/image/image_reader.h"
@@ -134,6 +136,10 @@ ImageFolder::ImageFolder(fs::path root, Compose transforms,
         transforms_.text()));
   shape_ = {options.decode.color == ImageColor::kGray ? 1 : 3, size->height,
             size->width};
+  if (!options_.labelled) {
+    list_class("");
+    return;
+  }
   for (const std::string& name : folders_in(root_)) list_class(name);
   if (class_names_.empty())
     throw InvalidArgument(
@@ -156,6 +162,7 @@ void ImageFolder::list_class(const std::string& name) {
     names_ += image;
     name_ends_.push_back(names_.size());
   }
+  if (!options_.labelled) return;
   class_names_.push_back(name);
   class_ends_.push_back(size());
 }
@@ -169,15 +176,32 @@ std::int64_t ImageFolder::label(std::int64_t index) const {
     throw InvalidArgument(
         fmt::format("{} has no image {}: it has {}, counted from 0",
                     root_.string(), index, size()));
+  if (!options_.labelled) return kNoLabel;
   return std::ranges::upper_bound(class_ends_, index) - class_ends_.begin();
 }
 
 fs::path ImageFolder::path(std::int64_t index) const {
-  const auto class_index = static_cast<std::size_t>(label(index));
+  const std::int64_t known = label(index);
   const auto i = static_cast<std::size_t>(index);
   const std::size_t begin = i == 0 ? 0 : name_ends_[i - 1];
-  return root_ / class_names_[class_index] /
-         names_.substr(begin, name_ends_[i] - begin);
+  const std::string name = names_.substr(begin, name_ends_[i] - begin);
+  if (!options_.labelled) return root_ / name;
+  return root_ / class_names_[static_cast<std::size_t>(known)] / name;
+}
+
+std::uint32_t ImageFolder::listing_checksum() const {
+  uLong sum = ::crc32_z(0, nullptr, 0);
+  const auto add = [&](const auto& elements) {
+    const auto bytes = std::as_bytes(std::span(elements));
+    sum = ::crc32_z(sum, reinterpret_cast<const Bytef*>(bytes.data()),
+                    bytes.size());
+  };
+  for (const std::string& name : class_names_)
+    add(std::span(name.c_str(), name.size() + 1));
+  add(class_ends_);
+  add(names_);
+  add(name_ends_);
+  return static_cast<std::uint32_t>(sum);
 }
 
 std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,

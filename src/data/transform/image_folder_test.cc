@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/image_dataset.h"
 #include "src/base/testing/error_text.h"
 #include "src/data/testing/test_images.h"
 
@@ -78,6 +79,37 @@ TEST_F(ImageFolderTest, TakesNamesOfAnyBytes) {
   std::vector<float> image(48);
   EXPECT_EQ(found.read(0, 0, image), 0);
   EXPECT_EQ(image[0], 0.2f);
+}
+
+TEST_F(ImageFolderTest, TakesImagesWithoutLabelsAtAnyDepth) {
+  for (const char* file : {"b.png", "a/z.png", "a/b/c.png"}) add(file, 51);
+  const ImageFolder found(root_, Compose(kHalf), {.labelled = false});
+  std::vector<std::string> paths;
+  for (std::int64_t i = 0; i < found.size(); ++i) {
+    EXPECT_EQ(found.label(i), kNoLabel);
+    paths.push_back(found.path(i).lexically_relative(root_).string());
+  }
+  EXPECT_THAT(paths, ElementsAre("a/b/c.png", "a/z.png", "b.png"));
+  EXPECT_TRUE(found.class_names().empty());
+  std::vector<float> image(48);
+  EXPECT_EQ(found.read(2, 0, image), kNoLabel);
+  EXPECT_EQ(image[47], 0.2f);
+}
+
+TEST_F(ImageFolderTest, HasAChecksumOfTheNamesOfClassesAndFiles) {
+  for (const char* file : {"a/1.png", "a/2.png", "b/3.png"}) add(file);
+  const auto sum = folder().listing_checksum();
+  EXPECT_EQ(folder().listing_checksum(), sum);
+  add("a/1.png", 7);
+  EXPECT_EQ(folder().listing_checksum(), sum) << "contents do not count";
+  fs::rename(root_ / "b/3.png", root_ / "b/4.png");
+  const auto renamed = folder().listing_checksum();
+  EXPECT_NE(renamed, sum);
+  fs::rename(root_ / "b", root_ / "c");
+  EXPECT_NE(folder().listing_checksum(), renamed);
+  fs::rename(root_ / "c", root_ / "b");
+  fs::rename(root_ / "a/2.png", root_ / "b/2.png");
+  EXPECT_NE(folder().listing_checksum(), renamed);
 }
 
 TEST_F(ImageFolderTest, GivesTheLoaderBatches) {

@@ -11,20 +11,27 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/data/image_dataset.h"
+#include "lockstep/data/image_folder.h"
+#include "lockstep/data/transforms.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
 #include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
+#include "src/data/known_datasets.h"
+#include "src/launch/worker/cpu_share.h"
 #include "src/tools/evaluate/evaluate_options.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/rank_program.h"
@@ -37,6 +44,7 @@
 #include "src/train/evaluate/unlabelled_images.h"
 #include "src/train/model/models.h"
 #include "src/train/model/precision.h"
+#include "src/train/trainer/training_data.h"
 #include "src/train/trainer/training_device.h"
 
 namespace lockstep {
@@ -56,37 +64,52 @@ void write(const std::string& text, const std::string& path) {
   replace_file(path, pieces);
 }
 
+// The images of an evaluation, in memory or in files.
+struct AskedImages {
+  ImageDataset facts;
+  std::unique_ptr<const ImageSamples> in_memory{};  // refers to facts
+  std::shared_ptr<const ImageFolder> folder{};
+
+  const SampleSource& samples() const {
+    return folder ? static_cast<const SampleSource&>(*folder) : *in_memory;
+  }
+};
+
 // The model, the data and the device of an evaluation.
 struct Inquiry {
   const EvaluateOptions& flags;
   const SavedModel& saved;
-  const ImageDataset& dataset;
+  const AskedImages& images;
   Classifier& model;
   at::Device device;  // the model's
   std::shared_ptr<ProcessGroup> group;
 
   EvaluationOptions options() const {
-    return {.classes = std::ssize(dataset.class_names),
+    const int cores = default_threads(usable_cores(), flags.ranks.value());
+    return {.classes = std::ssize(images.facts.class_names),
+            .batch_size = evaluation_batch(images.samples().shape()),
             .device = device,
             .memory_format = flags.compute.channels_last
                                  ? at::MemoryFormat::ChannelsLast
                                  : at::MemoryFormat::Contiguous,
             .probabilities = flags.probabilities,
+            .workers = flags.readers.value_or(images.folder ? cores : 1),
             .group = group};
   }
 };
 
 void evaluate(const Inquiry& asked) {
-  const Evaluation evaluation = lockstep::evaluate(
-      asked.model, ImageSamples(asked.dataset), asked.options());
+  const Evaluation evaluation =
+      lockstep::evaluate(asked.model, asked.images.samples(), asked.options());
   run_on_rank_zero(*asked.group, "writing the results", [&] {
-    const EvaluationSubject subject{.model = asked.saved.name,
-                                    .file = asked.saved.file,
-                                    .trained_on = asked.saved.dataset,
-                                    .dataset = asked.dataset.title,
-                                    .split = asked.flags.split,
-                                    .ranks = asked.group->size(),
-                                    .class_names = asked.dataset.class_names};
+    const EvaluationSubject subject{
+        .model = asked.saved.name,
+        .file = asked.saved.file,
+        .trained_on = asked.saved.dataset,
+        .dataset = asked.images.facts.title,
+        .split = asked.flags.split,
+        .ranks = asked.group->size(),
+        .class_names = asked.images.facts.class_names};
     const std::string& json = asked.flags.json;
     if (!json.empty()) write(to_json(evaluation, subject), json);
     if (json != kStandardOutput) print(to_text(evaluation, subject));
@@ -100,9 +123,17 @@ std::span<const Element> elements(const at::Tensor& tensor) {
           static_cast<std::size_t>(tensor.numel())};
 }
 
+std::vector<std::string> paths_of(const AskedImages& images) {
+  std::vector<std::string> paths;
+  if (images.folder)
+    for (std::int64_t i = 0; i < images.folder->size(); ++i)
+      paths.push_back(images.folder->path(i).string());
+  return paths;
+}
+
 void predict(const Inquiry& asked) {
-  const Predictions found = lockstep::predict(
-      asked.model, ImageSamples(asked.dataset), asked.options());
+  const Predictions found =
+      lockstep::predict(asked.model, asked.images.samples(), asked.options());
   run_on_rank_zero(*asked.group, "writing the predictions", [&] {
     const bool labelled = asked.flags.images.empty();
     const auto labels = labelled ? elements<std::int64_t>(found.labels)
@@ -113,7 +144,8 @@ void predict(const Inquiry& asked) {
                   .predicted = predicted,
                   .probability = elements<float>(found.probability),
                   .probabilities = elements<float>(found.probabilities),
-                  .class_names = asked.dataset.class_names}),
+                  .class_names = asked.images.facts.class_names,
+                  .paths = paths_of(asked.images)}),
           path);
     if (path == kStandardOutput) return;
     const std::string what = with_thousands(std::ssize(predicted)) +
@@ -131,6 +163,7 @@ void predict(const Inquiry& asked) {
 std::string dataset_name(const EvaluateOptions& flags,
                          const SavedModel& saved) {
   if (!flags.dataset.empty()) return flags.dataset;
+  if (saved.dataset == kImageFolderTitle) return std::string(kImageFolder);
   if (const auto name = dataset_titled(saved.dataset); !name.empty())
     return std::string(name);
   throw InvalidArgument("the file \"" + saved.file +
@@ -138,13 +171,74 @@ std::string dataset_name(const EvaluateOptions& flags,
                         "on\n  next:    name the data set with --dataset");
 }
 
-ImageDataset images_of(const EvaluateOptions& flags, const SavedModel& saved) {
+// The side of the square images that the model takes: "3 x 64 x 64".
+std::int64_t image_size(const EvaluateOptions& flags, const SavedModel& saved) {
+  if (flags.image_size) return *flags.image_size;
+  const std::string& images = saved.images;
+  const auto last = images.rfind(' ');
+  if (last != std::string::npos) return std::stoll(images.substr(last));
+  throw InvalidArgument(
+      "the file \"" + saved.file +
+      "\" does not say how large the images of its model are\n"
+      "  next:    give the side with --image-size");
+}
+
+// What a folder's images become for the model; no images.
+ImageDataset images_for(const std::string& dataset,
+                        const EvaluateOptions& flags, const SavedModel& saved) {
+  const std::int64_t side = image_size(flags, saved);
+  if (dataset != kImageFolder) {
+    ImageDataset facts = describe_dataset(dataset);
+    facts.channels = std::ssize(facts.mean);
+    facts.height = facts.width = side;
+    return facts;
+  }
+  if (saved.class_names.empty())
+    throw InvalidArgument(
+        "the file \"" + saved.file +
+        "\" does not name the classes of its model\n"
+        "  next:    predict with the file that --output of lockstep train "
+        "named");
+  const Normalize normalize = imagenet_normalize();
+  return {.title = std::string(kImageFolderTitle),
+          .count = 0,
+          .channels = 3,
+          .height = side,
+          .width = side,
+          .images = {},
+          .labels = {},
+          .class_names = saved.class_names,
+          .mean = normalize.mean,
+          .standard_deviation = normalize.standard_deviation};
+}
+
+std::unique_ptr<AskedImages> in_files(FolderImages images) {
+  auto asked = std::make_unique<AskedImages>();
+  asked->facts = std::move(images.facts);
+  asked->folder = std::move(images.samples);
+  return asked;
+}
+
+std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
+                                       const SavedModel& saved) {
   const std::string name = dataset_name(flags, saved);
+  std::error_code unreadable;
+  if (!flags.images.empty() &&
+      std::filesystem::is_directory(flags.images, unreadable))
+    return in_files(
+        load_unlabelled_folder(flags.images, images_for(name, flags, saved)));
+  if (flags.images.empty() && name == kImageFolder)
+    return in_files(load_folder_split(flags.data_dir, flags.split,
+                                      image_size(flags, saved)));
+  auto asked = std::make_unique<AskedImages>();
   if (!flags.images.empty())
-    return read_unlabelled_images(flags.images, describe_dataset(name));
-  return load_dataset(name,
-                      flags.split == "train" ? Split::kTrain : Split::kTest,
-                      flags.data_dir);
+    asked->facts = read_unlabelled_images(flags.images, describe_dataset(name));
+  else
+    asked->facts = load_dataset(
+        name, flags.split == "train" ? Split::kTrain : Split::kTest,
+        flags.data_dir);
+  asked->in_memory = std::make_unique<const ImageSamples>(asked->facts);
+  return asked;
 }
 
 void put_on(at::Device device, Classifier& model, ProcessGroup& group) {
@@ -174,10 +268,13 @@ std::vector<JobField> job_of(const EvaluateOptions& flags) {
 }
 
 // Each rank reads the images itself.
-void check_same_data(ProcessGroup& group, const ImageDataset& dataset) {
-  const std::vector<JobField> data{
-      {"the data set", dataset.title},
-      {"the number of images", std::to_string(dataset.count)}};
+void check_same_data(ProcessGroup& group, const AskedImages& images) {
+  std::vector<JobField> data{
+      {"the data set", images.facts.title},
+      {"the number of images", std::to_string(images.samples().size())}};
+  if (images.folder)
+    data.push_back({"the checksum of the files' names",
+                    std::to_string(images.folder->listing_checksum())});
   check_same_job(group, data);
 }
 
@@ -195,13 +292,13 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
                      [&] { prepare_to_replace(path); });
   SavedModel saved = read_saved_model(flags.file, *group);
   if (!flags.model.empty()) saved.name = flags.model;
-  const ImageDataset dataset = images_of(flags, saved);
-  check_same_data(*group, dataset);
-  const auto model = rebuild_model(saved, dataset);
+  const auto images = images_of(flags, saved);
+  check_same_data(*group, *images);
+  const auto model = rebuild_model(saved, images->facts);
   if (flags.compute.channels_last) store_channels_last(*model);
   if (flags.compute.tf32) allow_tf32();
   put_on(device, *model, *group);
-  const Inquiry inquiry{flags, saved, dataset, *model, device, group};
+  const Inquiry inquiry{flags, saved, *images, *model, device, group};
   switch (flags.verb) {
     case ModelVerb::kEvaluate:
       evaluate(inquiry);

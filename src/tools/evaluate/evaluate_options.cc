@@ -56,8 +56,9 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
       command
           .add_option("--images", options.images,
                       "Images without labels, instead of the data set's: "
-                      "an IDX file, or a tensor of bytes as safetensors")
-          ->type_name("FILE")
+                      "a folder of JPEG and PNG files, an IDX file, or a "
+                      "tensor of bytes as safetensors")
+          ->type_name("PATH")
           ->excludes("--split")
           ->excludes("--data-dir");
       return;
@@ -128,6 +129,13 @@ void add_evaluate_options(CLI::App& command, EvaluateOptions& options) {
   command.add_option("--split", options.split, "test or train")
       ->check(one_of("split", kSplits))
       ->capture_default_str();
+  command
+      .add_option("--image-size", options.image_size,
+                  "Side of the images that the model sees of a folder [as the "
+                  "file says]")
+      ->check(whole_number(1, kMostImageSide))
+      ->type_name("PIXELS");
+  add_workers_flag(command, options.readers);
   add_model_flag(command, options.model, " [as the file says]");
   add_result_flags(command, options);
 }

@@ -7,6 +7,7 @@
 //          and the accepted ones.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -38,7 +39,9 @@ struct EvaluateOptions {
   std::string json;            // evaluate: where to write JSON; empty: nowhere
   std::string output;          // predict: where to write CSV
   bool probabilities = false;  // predict: of every class
-  std::string images;          // predict: a file of images without labels
+  std::string images;  // predict: a file or folder of images without labels
+  std::optional<std::int64_t> image_size;  // of a folder; empty: the file's
+  std::optional<int> readers;  // workers; nothing: the images decide
 
   DeviceFlags devices;
   ComputeOptions compute;

@@ -4,6 +4,8 @@
 // Errors:  those of src/tools/job/flags.h.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
@@ -13,6 +15,9 @@ class Option;
 
 namespace lockstep {
 
+// The largest --image-size: the longest side of a JPEG file.
+inline constexpr std::int64_t kMostImageSide = 65'535;
+
 // Each adds a flag to `command` and returns it; its target must outlive the
 // parsing. `which` follows the known names in the flag's help and states the
 // default.
@@ -20,6 +25,7 @@ CLI::Option* add_dataset_flag(CLI::App& command, std::string& dataset,
                               const std::string& which = "");
 CLI::Option* add_model_flag(CLI::App& command, std::string& model,
                             const std::string& which = "");
+CLI::Option* add_workers_flag(CLI::App& command, std::optional<int>& workers);
 CLI::Option* add_data_dir_flag(CLI::App& command, std::string& data_dir);
 
 }  // namespace lockstep

@@ -27,6 +27,7 @@
 #include "src/base/process_environment.h"
 #include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
+#include "src/data/known_datasets.h"
 #include "src/launch/output/progress_display.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/tools/job/device_flags.h"
@@ -44,7 +45,7 @@ namespace {
 std::vector<std::string> hints(const TrainOptions& options) {
   std::vector<std::string> lines;
   if (!options.hints) return lines;
-  if (!options.augment && options.model == "convnet")
+  if (options.augment.empty() && options.model == "convnet")
     lines.push_back("lockstep train --augment --epochs 15");
   lines.push_back(
       "lockstep evaluate " + options.output.string() +
@@ -62,6 +63,7 @@ void report_end(const TrainOptions& options, const TrainingResult& result,
     notes.push_back(
         peak_memory_text(training_devices(options.device, options.replicas)));
   if (result.compression) notes.push_back(*result.compression);
+  if (result.loader_waits) notes.push_back(*result.loader_waits);
   if (result.checkpoint_waits) notes.push_back(*result.checkpoint_waits);
   if (result.layers_begun_anew && !result.resumed_from) {
     std::string note = "began with the weights of " + options.weights.string();
@@ -129,10 +131,15 @@ int ranks_on_own_cores(ProcessGroup& group) {
   return static_cast<int>(std::ranges::count_if(all, is_mine));
 }
 
-// Unless the user or a launcher has set the number of compute threads, ranks
-// that share cores divide them: LibTorch would use every core on each rank.
-void set_threads(const TrainOptions& options, ProcessGroup& group) {
+// Unless the user or a launcher has set the numbers of compute threads and of
+// workers, ranks that share cores divide them: LibTorch would use every core on
+// each rank.
+void set_threads(TrainOptions& options, ProcessGroup& group) {
   const int ranks = ranks_on_own_cores(group);
+  if (options.readers)
+    options.workers = *options.readers;
+  else if (options.dataset == kImageFolder)
+    options.workers = default_threads(usable_cores(), ranks * options.replicas);
   if (options.threads)
     at::set_num_threads(*options.threads * options.replicas);
   else if (ranks > 1 && !environment_variable("OMP_NUM_THREADS"))
@@ -149,9 +156,8 @@ int run(TrainOptions options, const Settings& settings) {
     std::cout << table << std::flush;
   };
   check_same_job(*group, job_of_command(options));
-  const TrainingData data{
-      load_dataset(options.dataset, Split::kTrain, options.data_dir),
-      load_dataset(options.dataset, Split::kTest, options.data_dir)};
+  const TrainingData data =
+      load_training_data(options.dataset, options.data_dir, options);
   std::optional<ProgressWriter> writer;
   std::optional<PlainProgress> plain;
   if (group->rank() == 0) {

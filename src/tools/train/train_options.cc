@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "src/data/known_datasets.h"
 #include "src/tools/job/data_flags.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/flags.h"
@@ -37,8 +38,21 @@ std::string usual_learning_rates() {
 void add_data_flags(CLI::App& command, TrainOptions& options) {
   add_dataset_flag(command, options.dataset)->capture_default_str();
   add_data_dir_flag(command, options.data_dir);
-  command.add_flag("--augment", options.augment,
-                   "Shift and flip training images at random");
+  command
+      .add_option(
+          "--augment", options.augment,
+          fmt::format("Change training images at random: {}; or "
+                      "transforms as text [{}]",
+                      list_names(kAugmentations), kStandardAugmentation))
+      ->expected(0, 1)
+      ->type_name("[NAME|TRANSFORMS]");
+  command
+      .add_option("--image-size", options.image_size,
+                  "Side of the images that the model sees of an imagefolder")
+      ->check(whole_number(1, kMostImageSide))
+      ->capture_default_str()
+      ->type_name("PIXELS");
+  add_workers_flag(command, options.readers);
 }
 
 void add_model_flags(CLI::App& command, TrainOptions& options) {
@@ -244,6 +258,28 @@ void check_hook(const TrainOptions& options) {
         options.hook, other));
 }
 
+// Names and texts that no run can use are refused before ranks start; what the
+// transforms may be, the ranks check.
+void check_data_flags(TrainOptions& options) {
+  if (options.given.contains("--augment") && options.augment.empty())
+    options.augment = kStandardAugmentation;
+  if (options.augment.find_first_of("(|") == std::string::npos &&
+      !options.augment.empty())
+    row_named(kAugmentations, "augmentation", options.augment);
+  const bool is_folder = options.dataset == kImageFolder;
+  if (is_folder && options.data_dir.empty())
+    throw InvalidArgument(
+        fmt::format("--dataset {} needs --data-dir, the folder that holds "
+                    "train/CLASS/IMAGE "
+                    "and val/CLASS/IMAGE",
+                    kImageFolder));
+  if (!is_folder && options.given.contains("--image-size"))
+    throw InvalidArgument(
+        fmt::format("--image-size is for --dataset {}; the images of {} have "
+                    "one size",
+                    kImageFolder, options.dataset));
+}
+
 // Only the command checks the disk, because ranks may run on other hosts.
 void check_weights(const TrainOptions& options, const RankPlace& place) {
   std::error_code unreadable;
@@ -358,6 +394,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
   check_shards(options);
   check_checkpoints(options);
   check_weights(options, place);
+  check_data_flags(options);
   check_replica_flags(options);
   if (options.accumulate > *options.batch_size)
     throw InvalidArgument(fmt::format(

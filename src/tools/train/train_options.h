@@ -28,12 +28,13 @@ namespace lockstep {
 // complete_train_options() makes `global_batch` consistent with `batch_size`
 // and sets `replicas`; each rank sets `device` by `devices`.
 struct TrainOptions : TrainerOptions {
-  std::string dataset = "fashion-mnist";   // see kDatasets
+  std::string dataset = "fashion-mnist";   // see kDatasets, or kImageFolder
   std::string data_dir;                    // empty: the dataset's usual place
   std::optional<std::int64_t> batch_size;  // images per step of one rank
   DeviceFlags devices;
   std::optional<int> ranks;    // the world size
   std::optional<int> threads;  // per rank; nothing: from OMP_NUM_THREADS
+  std::optional<int> readers;  // workers; nothing: the data set decides
   bool hints = true;           // print next commands at the end
   // The flags in the command line: "--keep". They tell a given value from a
   // default one.

@@ -49,7 +49,7 @@ TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
                    "--model", "mlp", "--hidden", "64,32", "--dropout", "0.5"});
   EXPECT_EQ(options.dataset, "mnist");
   EXPECT_EQ(options.data_dir, "data");
-  EXPECT_TRUE(options.augment);
+  EXPECT_EQ(options.augment, "standard");
   EXPECT_EQ(options.model, "mlp");
   EXPECT_THAT(options.hidden, ElementsAre(64, 32));
   EXPECT_EQ(options.dropout, 0.5);

@@ -128,6 +128,13 @@ MemoryUser memory_user(ProcessGroup& group, at::Device device) {
 
 }  // namespace
 
+std::int64_t evaluation_batch(const ImageShape& shape) {
+  constexpr std::int64_t kMostNumbers = std::int64_t{8} << 20;
+  const auto [channels, height, width] = shape;
+  return std::clamp(kMostNumbers / (channels * height * width), std::int64_t{1},
+                    kEvaluationBatch);
+}
+
 EvaluationMode::EvaluationMode(torch::nn::Module& module) {
   was_training_.emplace_back(&module, module.is_training());
   for (const auto& part : module.modules(/*include_self=*/false))
@@ -148,7 +155,9 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
   std::vector<double> losses(static_cast<std::size_t>(blocks.count()));
   DeviceBatches batches(samples, options.device, options.memory_format);
   Loader loader(samples, blocks.indices(),
-                {.batch_size = blocks.size(), .elements = batches.elements()});
+                {.batch_size = blocks.size(),
+                 .workers = options.workers,
+                 .elements = batches.elements()});
   std::int64_t done = 0;
   for_each_output(loader, batches, forward, group->timeout(),
                   [&](const at::Tensor& logits, const at::Tensor& labels) {
@@ -180,7 +189,9 @@ Predictions predict(const Forward& forward, const SampleSource& samples,
       {rows, 1 + (options.probabilities ? options.classes : 0)}, at::kFloat);
   DeviceBatches batches(samples, options.device, options.memory_format);
   Loader loader(samples, blocks.indices(),
-                {.batch_size = blocks.size(), .elements = batches.elements()});
+                {.batch_size = blocks.size(),
+                 .workers = options.workers,
+                 .elements = batches.elements()});
   std::int64_t done = 0;
   for_each_output(
       loader, batches, forward, group->timeout(),

@@ -136,6 +136,18 @@ TEST(PredictionFile, HasAColumnForEachClassIfAskedFor) {
       "0,0,1,0.75,0.25,0.75\n");
 }
 
+TEST(PredictionFile, HasAColumnForThePathsOfFiles) {
+  const std::vector<std::int64_t> predicted{1, 0};
+  const std::vector<float> probability{0.75, 0.5};
+  EXPECT_EQ(to_csv({.labels = {},
+                    .predicted = predicted,
+                    .probability = probability,
+                    .paths = {"a, b/1.png", "c.png"}}),
+            "index,path,predicted,probability\n"
+            "0,\"a, b/1.png\",1,0.75\n"
+            "1,c.png,0,0.5\n");
+}
+
 TEST(PredictionFile, RefusesColumnsOfDifferentLengths) {
   const std::vector<std::int64_t> labels{0, 1}, predicted{1};
   const std::vector<float> probability{0.75, 1};
@@ -148,6 +160,11 @@ TEST(PredictionFile, RefusesColumnsOfDifferentLengths) {
                        .probability = probability,
                        .probabilities = probability,
                        .class_names = {"a", "b"}}),
+               InvalidArgument);
+  EXPECT_THROW(to_csv({.labels = {},
+                       .predicted = labels,
+                       .probability = probability,
+                       .paths = {"a"}}),
                InvalidArgument);
 }
 

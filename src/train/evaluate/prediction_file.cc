@@ -31,6 +31,7 @@ void check(const PredictionTable& table) {
   const std::size_t all = table.probabilities.size();
   if ((!table.labels.empty() && table.labels.size() != samples) ||
       table.probability.size() != samples ||
+      (!table.paths.empty() && table.paths.size() != samples) ||
       (all != 0 && all != samples * table.class_names.size()))
     throw InvalidArgument(
         "a table of predictions has columns of different lengths: " +
@@ -46,8 +47,9 @@ void check(const PredictionTable& table) {
 std::string to_csv(const PredictionTable& table) {
   check(table);
   const bool labelled = !table.labels.empty();
-  std::string text = labelled ? "index,label,predicted,probability"
-                              : "index,predicted,probability";
+  std::string text = "index";
+  if (!table.paths.empty()) text += ",path";
+  text += labelled ? ",label,predicted,probability" : ",predicted,probability";
   const std::size_t more =
       table.probabilities.empty() ? 0 : table.class_names.size();
   for (std::size_t i = 0; i < more; ++i)
@@ -55,6 +57,7 @@ std::string to_csv(const PredictionTable& table) {
   text += "\n";
   for (std::size_t sample = 0; sample < table.predicted.size(); ++sample) {
     append(text, sample);
+    if (!table.paths.empty()) text += "," + field(table.paths[sample]);
     if (labelled) append(text += ",", table.labels[sample]);
     append(text += ",", table.predicted[sample]);
     append(text += ",", table.probability[sample]);

@@ -3,7 +3,8 @@
 //     index,label,predicted,probability,T-shirt/top,Trouser,…
 //     0,9,9,0.97136974,1.8160878e-05,…
 //
-// Without labels the label column is omitted. Floating-point numbers are the
+// Samples that are files have a column "path" after the index. Without labels
+// the label column is omitted. Floating-point numbers are the
 // shortest that parse to the same float32, so equal predictions give equal
 // bytes.
 //
@@ -26,6 +27,7 @@ struct PredictionTable {
   std::span<const float> probability;
   std::span<const float> probabilities{};
   std::vector<std::string> class_names{};
+  std::vector<std::string> paths{};  // of the samples' files; may be empty
 };
 
 // The whole file.

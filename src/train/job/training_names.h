@@ -38,6 +38,21 @@ inline const KnownModel& known_model(std::string_view name) {
   return row_named(kModels, "model", name);
 }
 
+// The first is what --augment means without a value.
+inline constexpr std::string_view kStandardAugmentation = "standard";
+
+struct KnownAugmentation {
+  std::string_view name;
+  std::string_view meaning;
+};
+
+inline constexpr auto kAugmentations = std::to_array<KnownAugmentation>(
+    {{kStandardAugmentation,
+      "images in memory shift by up to 2 pixels and flip; those of a folder as "
+      "imagenet"},
+     {"imagenet", "random_resized_crop and hflip"},
+     {"cifar", "random_crop with a padding of 4, and hflip"}});
+
 enum class OptimizerName { kSgd, kAdam };
 
 struct KnownOptimizer {

@@ -111,8 +111,13 @@ struct TrainerOptions {
   // weights from the seed. A checkpoint that the run resumes from takes
   // precedence.
   std::filesystem::path weights{};
-  // Shifts training images by up to two pixels and mirrors every other one.
-  bool augment = false;
+  // How training images change at random: a name of kAugmentations, or
+  // transforms as text (docs/guides/transforms.md); empty: they do not.
+  std::string augment{};
+  // The side of the images that the model sees of an image folder.
+  std::int64_t image_size = 224;
+  // Threads per rank that read samples.
+  int workers = 1;
 
   // The file for the trained model, whose folder is created; not saved when
   // empty.

@@ -1,6 +1,7 @@
 #include "lockstep/train/saved_model.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 #include <vector>
@@ -22,13 +23,29 @@ namespace fs = std::filesystem;
 constexpr const char* kModelKey = "lockstep.model";
 constexpr const char* kDatasetKey = "lockstep.dataset";
 constexpr const char* kImagesKey = "lockstep.images";
+constexpr const char* kClassesKey = "lockstep.classes";  // a JSON array
 // A run's checkpoint has them among the job's properties: run_checkpoints.cc.
 constexpr const char* kJobModelKey = "lockstep.job.model";
 constexpr const char* kJobDatasetKey = "lockstep.job.dataset";
+constexpr const char* kJobImagesKey = "lockstep.job.images";
 
 std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
   const auto found = metadata.find(key);
   return found == metadata.end() ? "" : found->second;
+}
+
+std::vector<std::string> classes_in(const SafetensorsMetadata& metadata,
+                                    const std::string& file) {
+  const std::string text = text_of(metadata, kClassesKey);
+  if (text.empty()) return {};
+  try {
+    return nlohmann::json::parse(text).get<std::vector<std::string>>();
+  } catch (const nlohmann::json::exception&) {
+    throw InvalidArgument("the file \"" + file +
+                          "\" names the classes of its model in a form that "
+                          "is not known: \"" +
+                          text.substr(0, 80) + "\"");
+  }
 }
 
 // A file or a set, or the newest checkpoint in a folder.
@@ -101,6 +118,16 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
            "tells " + std::to_string(widths.back()) + " classes apart, but " +
                dataset.title + " has " + std::to_string(classes),
            other);
+  // Another order of the same number of classes would give wrong labels.
+  const bool is_same_set = saved.dataset == dataset.title;
+  if (is_same_set && saved.class_names.size() == dataset.class_names.size())
+    for (std::size_t i = 0; i < dataset.class_names.size(); ++i)
+      if (dataset.class_names[i] != saved.class_names[i])
+        refuse(saved,
+               "knows class " + std::to_string(i) + " as \"" +
+                   saved.class_names[i] + "\", but these images have \"" +
+                   dataset.class_names[i] + "\" there",
+               "name the folder whose classes it was trained on");
   if (!saved.images.empty() && saved.images != in_words(dataset))
     refuse(saved,
            "takes images of " + saved.images + ", but those of " +
@@ -112,12 +139,14 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
 SavedModel saved_model_in(const TensorArchive& archive,
                           const std::string& file) {
   const bool of_run = is_sealed(archive.metadata);
-  return {.file = file,
-          .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
-          .dataset =
-              text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
-          .images = text_of(archive.metadata, kImagesKey),
-          .tensors = model_tensors(archive)};
+  return {
+      .file = file,
+      .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
+      .dataset =
+          text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
+      .images = text_of(archive.metadata, of_run ? kJobImagesKey : kImagesKey),
+      .class_names = classes_in(archive.metadata, file),
+      .tensors = model_tensors(archive)};
 }
 
 }  // namespace
@@ -155,7 +184,11 @@ SafetensorsMetadata model_metadata(std::string_view name,
                                    const ImageDataset& trained_on) {
   return {{kModelKey, std::string(name)},
           {kDatasetKey, trained_on.title},
-          {kImagesKey, in_words(trained_on)}};
+          {kImagesKey, in_words(trained_on)},
+          // A name that is not UTF-8 is stored with replacement characters.
+          {kClassesKey, nlohmann::json(trained_on.class_names)
+                            .dump(-1, ' ', false,
+                                  nlohmann::json::error_handler_t::replace)}};
 }
 
 SavedModel read_saved_model(const fs::path& path) {

@@ -12,9 +12,20 @@
 
 namespace lockstep {
 
+// `splits` must live until the call returns.
+inline TrainingResult train(const TrainerOptions& options,
+                            const DatasetSplits& splits,
+                            std::shared_ptr<ProcessGroup> group,
+                            const ProgressSink& progress = {}) {
+  const std::shared_ptr<const DatasetSplits> borrowed(
+      std::shared_ptr<const void>(), &splits);
+  return train(options, training_data_of(borrowed, options), std::move(group),
+               progress);
+}
+
 // Trains on `ranks` ranks over shared memory and returns rank 0's result.
 inline TrainingResult train_on_ranks(int ranks, const TrainerOptions& options,
-                                     const TrainingData& data,
+                                     const DatasetSplits& data,
                                      const ProgressSink& progress = {}) {
   TrainingResult result;
   run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {

@@ -9,6 +9,7 @@
 #include "src/base/testing/test_directory.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/train/testing/striped_images.h"
+#include "src/train/testing/train_on_ranks.h"
 #include "src/train/trainer/trainer.h"
 
 namespace lockstep {
@@ -40,7 +41,7 @@ class WatchedRun : public ::testing::Test {
   }
 
   std::string printed_;  // on rank 0
-  TrainingData data_{striped_images(96, 1), striped_images(20, 2)};
+  DatasetSplits data_{striped_images(96, 1), striped_images(20, 2)};
   TrainerOptions options_{.model = "mlp",
                           .hidden = {16},
                           .epochs = 2,

@@ -94,7 +94,7 @@ class StopAndResume : public ::testing::Test {
 
   // Five steps per epoch; the last is short, and its size is odd.
   static constexpr int kSteps = 10;
-  TrainingData data_{striped_images(75, 1), striped_images(21, 2)};
+  DatasetSplits data_{striped_images(75, 1), striped_images(21, 2)};
   TrainerOptions quick_{.model = "mlp",
                         .hidden = {16},
                         .dropout = 0.3,
@@ -102,7 +102,7 @@ class StopAndResume : public ::testing::Test {
                         .global_batch = 16,
                         .accumulate = 2,
                         .clip_norm = 0.5,
-                        .augment = true};
+                        .augment = "standard"};
 };
 
 // All names except the lock file.

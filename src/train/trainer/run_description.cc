@@ -6,6 +6,8 @@
 #include <string_view>
 #include <utility>
 
+#include "lockstep/train/saved_model.h"
+
 namespace lockstep {
 namespace {
 
@@ -35,6 +37,12 @@ const char* given_or_not(const std::filesystem::path& path) {
   return path.empty() ? "not given" : "given";
 }
 
+// Older checkpoints have "on" and "off".
+std::string augmentation(const TrainerOptions& options) {
+  if (options.augment == kStandardAugmentation) return "on";
+  return options.augment.empty() ? "off" : options.augment;
+}
+
 template <class Words>
 std::string joined(const Words& words,
                    std::string (*text)(const typename Words::value_type&)) {
@@ -62,7 +70,8 @@ void describe_model(const TrainerOptions& options, Options& all) {
                       : "none",
                "hidden"},
               {"--dropout", text_of(options.dropout, "the model's"), "dropout"},
-              {"--augment", on_or_off(options.augment), "augmentation"},
+              {"--augment", augmentation(options), "augmentation"},
+
               {"--weights", given_or_not(options.weights)},
               {"--seed", std::to_string(options.seed), "seed"}});
 }
@@ -143,10 +152,16 @@ Options described(const TrainerOptions& options) {
 }
 
 Options described(const TrainingData& data) {
-  return {{"the data set", data.train.title, "dataset"},
-          {"the number of training images", std::to_string(data.train.count),
-           "training images"},
-          {"the number of test images", std::to_string(data.test.count)}};
+  Options all{{"the data set", data.facts.title, "dataset"},
+              {"the number of training images",
+               std::to_string(data.train->size()), "training images"},
+              {"the number of test images", std::to_string(data.test->size())}};
+  // Checkpoints of data sets in memory have no such field.
+  if (!data.files.empty()) {
+    all.push_back({"the size of the images", in_words(data.facts), "images"});
+    all.push_back({"the checksum of the files' names", data.files, "files"});
+  }
+  return all;
 }
 
 std::vector<JobField> fields_of_options(Options options) {

@@ -19,6 +19,7 @@
 #include "src/comm/testing/run_ranks.h"
 #include "src/train/checkpoint/named_tensors.h"
 #include "src/train/testing/striped_images.h"
+#include "src/train/testing/train_on_ranks.h"
 
 namespace lockstep {
 namespace {
@@ -32,7 +33,7 @@ struct StoppedTraining : std::exception {};
 
 // Processes are threads in this test.
 TrainingResult train_in(int processes, const TrainerOptions& options,
-                        const TrainingData& data,
+                        const DatasetSplits& data,
                         const ProgressSink& progress = {}) {
   TrainingResult result;
   run_ranks("shm", processes, [&](const std::shared_ptr<ProcessGroup>& group) {
@@ -97,14 +98,14 @@ class Strategies : public ::testing::Test {
   }
 
   // Batches of 24; an epoch's last one is short, and padded on 2 ranks.
-  TrainingData data_{striped_images(75, 1), striped_images(21, 2)};
+  DatasetSplits data_{striped_images(75, 1), striped_images(21, 2)};
   TrainerOptions quick_{.model = "mlp",
                         .hidden = {16},
                         .dropout = 0.3,
                         .epochs = 2,
                         .global_batch = 24,
                         .clip_norm = 0.5,
-                        .augment = true};
+                        .augment = "standard"};
 };
 
 TEST_F(Strategies, ThatAddUpARanksGradientsGiveTheBitsOfDdp) {

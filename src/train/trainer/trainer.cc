@@ -5,6 +5,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <iterator>
 #include <optional>
@@ -51,11 +52,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::size_t kUnreadSteps = 1;
 
 Seconds since(Clock::time_point start) { return Clock::now() - start; }
-
-AugmentationOptions augmentation(const TrainerOptions& options) {
-  if (!options.augment) return {};
-  return {.crop_padding = 2, .horizontal_flip = true, .seed = options.seed};
-}
 
 at::MemoryFormat memory_format(const TrainerOptions& options) {
   return options.compute.channels_last ? at::MemoryFormat::ChannelsLast
@@ -104,17 +100,15 @@ class Run {
         group_(*replica.group),
         progress_(group_.rank() == 0 ? progress : ProgressSink()),
         step_report_(step_report),
-        train_samples_(data.train, augmentation(options)),
-        test_samples_(data.test),
-        train_batches_(train_samples_, replica.device, memory_format(options)),
-        test_batches_(test_samples_, replica.device,
+        train_batches_(*data.train, replica.device, memory_format(options)),
+        test_batches_(*data.test, replica.device,
                       evaluated_format(options, replica.device)),
         schedule_(options.schedule, learning_rate_of(options), options.epochs),
         model_(replica.model),
         shards_(make_shards(options, model_.module(), replica.group)),
         optimizer_(replica.optimizer),
         traffic_(hook_of_model(options), model_,
-                 options.epochs * steps_per_epoch(options, data.train.count)),
+                 options.epochs * steps_per_epoch(options, data.train->size())),
         training_step_(model_, optimizer_, options,
                        {.device = replica.device.type(),
                         .logical_shards = shards_.get(),
@@ -128,7 +122,7 @@ class Run {
              .replica = replica,
              .training_step = training_step_,
              .traffic = traffic_,
-             .steps_per_epoch = steps_per_epoch(options, data.train.count),
+             .steps_per_epoch = steps_per_epoch(options, data.train->size()),
              .shards = shards_.get()}) {}
 
   TrainingResult run();
@@ -141,6 +135,7 @@ class Run {
   void seed_step(std::int64_t step);
   Metrics train_epoch();
   Metrics evaluate();
+  std::optional<std::string> loader_waits() const;
   void save(const TrainingResult& result);
 
   StartRecord start_record() const;
@@ -154,8 +149,6 @@ class Run {
   ProcessGroup& group_;
   ProgressSink progress_;
   StepReport* step_report_;  // null in all threads of a process but one
-  ImageSamples train_samples_;
-  ImageSamples test_samples_;
   DeviceBatches train_batches_;
   DeviceBatches test_batches_;
   LearningRate schedule_;
@@ -171,6 +164,8 @@ class Run {
   std::deque<PendingMetrics> pending_;  // for the last steps
   Metrics since_report_;                // this rank's, for step records
   bool evaluated_ = false;              // in this epoch
+  Seconds waited_{};                    // for the loader
+  Seconds trained_{};                   // in whole epochs, with that
   RunCheckpoints checkpoints_;
   std::optional<StopRequest> stop_;  // where the run can save itself
   bool stops_ = false;
@@ -187,7 +182,7 @@ TrainingResult Run::run() {
   report_start();
   // Where parameters are shared, only one replica has loaded buffers.
   model_.broadcast_buffers();
-  const std::int64_t steps = steps_per_epoch(options_, data_.train.count);
+  const std::int64_t steps = steps_per_epoch(options_, data_.train->size());
   const std::int64_t steps_done = position_.epoch * steps + position_.step;
   log_.begin(start_record(), steps_done, steps);
   checks_.emplace(options_.checks, model_, optimizer_averages(options_),
@@ -212,6 +207,7 @@ TrainingResult Run::run() {
   }
   checkpoints_.finish();
   result.checkpoint_waits = checkpoints_.waits();
+  result.loader_waits = loader_waits();
   result.model = model_.module();
   result.skipped_steps = training_step_.skipped();
   if (!options_.output.empty())
@@ -238,11 +234,11 @@ std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
   const std::int64_t batch = options_.global_batch / parts;
   std::vector<std::vector<std::int64_t>> sequences;
   for (int i = 0; i < own; ++i)
-    sequences.push_back(sampler_sequence(train_samples_.size(),
-                                         {.world_size = parts,
-                                          .rank = group_.rank() * own + i,
-                                          .seed = options_.seed,
-                                          .epoch = epoch}));
+    sequences.push_back(
+        sampler_sequence(data_.train->size(), {.world_size = parts,
+                                               .rank = group_.rank() * own + i,
+                                               .seed = options_.seed,
+                                               .epoch = epoch}));
   const auto length = std::ssize(sequences[0]);
   std::vector<std::int64_t> order;
   for (std::int64_t begin = 0; begin < length; begin += batch)
@@ -298,9 +294,10 @@ Metrics Run::train_epoch() {
   auto order = training_order(number);
   const auto done = std::min(step * batch_size, std::ssize(order));
   order.erase(order.begin(), order.begin() + done);
-  Loader loader(train_samples_, std::move(order),
+  Loader loader(*data_.train, std::move(order),
                 {.batch_size = batch_size,
                  .epoch = number,
+                 .workers = options_.workers,
                  .elements = train_batches_.elements()});
   const std::int64_t steps = step + loader.batch_count();
   model_.train();
@@ -329,7 +326,19 @@ Metrics Run::train_epoch() {
     checkpoints_.save();
     if (stops_) return {};
   }
+  waited_ += loader.waited();
+  trained_ += since(start);
   return reduce(position_.so_far, group_);
+}
+
+std::optional<std::string> Run::loader_waits() const {
+  // What a reader notices, beside the noise of a first batch.
+  constexpr double kMuch = 0.1;
+  const double share = waited_ / trained_;
+  if (!(share > kMuch)) return std::nullopt;
+  return "reading images held rank 0 back for " +
+         std::to_string(std::lround(100 * share)) +
+         " % of its training time: more --workers help where there are cores";
 }
 
 // Evaluates the model as it will be saved: with rank 0's running statistics,
@@ -340,9 +349,11 @@ Metrics Run::evaluate() {
   model_.eval();
   model_.broadcast_buffers();
   Loader loader(
-      test_samples_,
-      each_sample_once(test_samples_.size(), group_.size(), group_.rank()),
-      {.batch_size = kEvaluationBatch, .elements = test_batches_.elements()});
+      *data_.test,
+      each_sample_once(data_.test->size(), group_.size(), group_.rank()),
+      {.batch_size = evaluation_batch(data_.test->shape()),
+       .workers = options_.workers,
+       .elements = test_batches_.elements()});
   Metrics total;
   for_each_output(
       loader, test_batches_,
@@ -366,7 +377,7 @@ void Run::save(const TrainingResult& result) {
       {"lockstep.version", std::string(version())},
       {"lockstep.epochs", std::to_string(options_.epochs)},
       {"lockstep.test_accuracy", std::to_string(result.test.accuracy())}};
-  metadata.merge(model_metadata(options_.model, data_.train));
+  metadata.merge(model_metadata(options_.model, data_.facts));
   save_checkpoint(options_.output, *model_, metadata);
 }
 
@@ -376,9 +387,9 @@ StartRecord Run::start_record() const {
           .ranks = ranks,
           .backend = std::string(group_.backend()),
           .libtorch_version = TORCH_VERSION,
-          .dataset = data_.train.title,
-          .train_images = data_.train.count,
-          .test_images = data_.test.count,
+          .dataset = data_.facts.title,
+          .train_images = data_.train->size(),
+          .test_images = data_.test->size(),
           .model = options_.model,
           .parameters = parameter_count(*model_),
           .global_batch = options_.global_batch,
@@ -444,7 +455,7 @@ TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      [&] { prepare_to_replace(options.output); });
   TrainingResult result;
   StepReport report(group);
-  for_each_replica(options, data.train, group, [&](TrainedReplica& replica) {
+  for_each_replica(options, data.facts, group, [&](TrainedReplica& replica) {
     // LibTorch sets the number of compute threads per thread, before the
     // thread's first parallel loop, which may come after its first matrix
     // product: the product's bits would depend on where a run begins.

@@ -1,8 +1,8 @@
 // Trains an image classifier on the ranks of a group: the job behind
 // `lockstep train`.
 //
-// Every process holds the whole dataset in memory; each rank trains on its
-// share of each global batch, so that a run on 1, 2, 4 or 8 ranks takes the
+// Every process can read the whole data set; each rank trains on its share of
+// each global batch, so that a run on 1, 2, 4 or 8 ranks takes the
 // same steps. Ranks are processes under DistributedDataParallel, or as
 // `options.strategy` says: see src/train/trainer/strategies.h. After an epoch
 // the test set, divided over the ranks, is evaluated. At the end rank 0 saves
@@ -35,19 +35,13 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/data/image_dataset.h"
 #include "src/base/progress_record.h"
 #include "src/train/evaluate/metrics.h"
 #include "src/train/job/training_options.h"
 #include "src/train/model/models.h"
+#include "src/train/trainer/training_data.h"
 
 namespace lockstep {
-
-// The two splits of one dataset.
-struct TrainingData {
-  ImageDataset train;
-  ImageDataset test;
-};
 
 struct TrainingResult {
   Metrics train;  // of the last epoch, while its weights changed
@@ -56,6 +50,8 @@ struct TrainingResult {
   std::int64_t skipped_steps = 0;
   std::chrono::duration<double> duration{};
   std::optional<std::string> compression{};  // of gradients, as a sentence
+  // Of steps that waited for images, as a sentence, where that took much time.
+  std::optional<std::string> loader_waits{};
   // Of saves that waited for the disk, as a sentence.
   std::optional<std::string> checkpoint_waits{};
   std::optional<std::filesystem::path> resumed_from{};

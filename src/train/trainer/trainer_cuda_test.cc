@@ -71,7 +71,7 @@ class TrainerOnCuda : public CudaRanks {
   // Only the fake draws the CPU's random numbers.
   double dropout() const { return is_fake() ? 0.2 : 0; }
 
-  TrainingData data_{striped_images(67, 1), striped_images(33, 2)};
+  DatasetSplits data_{striped_images(67, 1), striped_images(33, 2)};
   TrainerOptions quick_{
       .model = "mlp", .hidden = {16}, .epochs = 2, .global_batch = 32};
 };
@@ -182,7 +182,7 @@ TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
 }
 
 TEST_F(TrainerOnCuda, AugmentsImagesAsTheCpuDoes) {
-  quick_.augment = true;
+  quick_.augment = "standard";
   expect_as_on_cpu(quick_);
 }
 

@@ -37,11 +37,20 @@ void check_batch(const TrainerOptions& options, int ranks) {
 }
 
 void check_data(const TrainerOptions& options, const TrainingData& data) {
-  if (data.train.count < options.global_batch)
-    refuse_options("the training set has " + std::to_string(data.train.count) +
+  if (data.train->size() < options.global_batch)
+    refuse_options("the training set has " +
+                   std::to_string(data.train->size()) +
                    " images, fewer than one global batch of " +
                    std::to_string(options.global_batch));
-  if (data.test.count < 1) refuse_options("the test set has no images");
+  if (data.test->size() < 1) refuse_options("the test set has no images");
+  const auto [channels, height, width] = data.train->shape();
+  if (data.test->shape() != data.train->shape())
+    refuse_options("augmented images have " + std::to_string(height) + " x " +
+                   std::to_string(width) + " pixels, but test images " +
+                   std::to_string(data.test->shape()[1]) + " x " +
+                   std::to_string(data.test->shape()[2]) +
+                   "\n  next:    end the transforms of --augment with a crop "
+                   "to that size");
 }
 
 void check_combinations(const TrainerOptions& options) {

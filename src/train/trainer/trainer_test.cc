@@ -48,7 +48,7 @@ class Trainer : public ::testing::Test {
   }
 
   // Neither count is a multiple of the batch or of the ranks.
-  TrainingData data_{striped_images(333, 1), striped_images(103, 2)};
+  DatasetSplits data_{striped_images(333, 1), striped_images(103, 2)};
   TrainerOptions quick_{
       .model = "mlp", .hidden = {32}, .epochs = 4, .global_batch = 32};
 };
@@ -270,7 +270,7 @@ TEST_F(Trainer, WithLogicalShardsGivesTheSameBitsOnAnyNumberOfRanks) {
   // Dropout, augmentation, a last batch that is short, and padding.
   quick_.model = "convnet";
   quick_.epochs = 2;
-  quick_.augment = true;
+  quick_.augment = "standard";
   quick_.logical_shards = 4;
   data_.train = striped_images(75, 1);
   const TrainingResult alone = train_on(1, quick_);
@@ -341,7 +341,7 @@ TEST_F(Trainer, TrainsResidualNetworksToTheSameStatisticsOnAllRanks) {
 TEST_F(Trainer, RepeatsARunBitForBitWithItsSeedOnly) {
   quick_.model = "convnet";
   quick_.epochs = 1;
-  quick_.augment = true;
+  quick_.augment = "standard";
   const TrainingResult one = train_on(2, quick_);
   EXPECT_EQ(largest_difference(*one.model, *train_on(2, quick_).model), 0);
   ++quick_.seed;
@@ -462,7 +462,7 @@ TEST_F(Trainer, RefusesRanksWithDifferentOptionsOrDataOnEveryRank) {
     std::set<std::string> texts;
     run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
       TrainerOptions options = quick_;
-      TrainingData data = data_;
+      DatasetSplits data = data_;
       if (group->rank() == 1) change(options, data);
       const auto text =
           error_text<DifferentJobs>([&] { train(options, data, group); });

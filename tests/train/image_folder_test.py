@@ -1,0 +1,222 @@
+"""Training, evaluation and prediction on folders of image files."""
+import csv
+import io
+import json
+import os
+import random
+import struct
+import subprocess
+import tempfile
+import unittest
+import zlib
+from pathlib import Path
+
+import plain_safetensors
+
+TRAIN = os.environ["LOCKSTEP_TRAIN"]
+COMMAND = os.environ["LOCKSTEP_COMMAND"]
+CLASSES = ("blue", "green", "red")
+
+
+def png(width, height, pixels):
+    """A PNG file of 8-bit RGB pixels."""
+    def chunk(name, data):
+        return (struct.pack(">I", len(data)) + name + data
+                + struct.pack(">I", zlib.crc32(name + data)))
+    rows = b"".join(b"\0" + pixels[3 * width * y:3 * width * (y + 1)]
+                    for y in range(height))
+    return (b"\x89PNG\r\n\x1a\n"
+            + chunk(b"IHDR", struct.pack(">2I5B", width, height, 8, 2, 0, 0, 0))
+            + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+
+
+def write_folder(folder, per_class, seed):
+    """Noise in which a class's color is brighter, in images of many sizes."""
+    draw = random.Random(seed)
+    for label, name in enumerate(CLASSES):
+        (folder / name).mkdir(parents=True)
+        for i in range(per_class):
+            width, height = draw.randrange(20, 60), draw.randrange(20, 60)
+            pixels = bytearray(draw.randrange(120)
+                               for _ in range(3 * width * height))
+            for at in range(2 - label, len(pixels), 3):
+                pixels[at] += 110
+            (folder / name / f"{i:03}.png").write_bytes(
+                png(width, height, bytes(pixels)))
+
+
+class ImageFolders(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = Path(folder.name)
+        cls.data = cls.folder / "data"
+        write_folder(cls.data / "train", 32, seed=1)
+        write_folder(cls.data / "val", 11, seed=2)
+        cls.model = cls.folder / "model.safetensors"
+        cls.trained = cls.train("-n", 2, "--augment=imagenet", output=cls.model)
+
+    @classmethod
+    def train(cls, *flags, output, data=None):
+        return cls.run_program(
+            COMMAND, "train", "--dataset=imagefolder", "--image-size=24",
+            f"--data-dir={data or cls.data}", "--model=convnet", "--epochs=3",
+            "--global-batch-size=16", "--lr=0.02", f"--output={output}",
+            *flags)
+
+    @staticmethod
+    def run_program(*command):
+        return subprocess.run([str(word) for word in command], text=True,
+                              capture_output=True, check=False,
+                              stdin=subprocess.DEVNULL, timeout=600)
+
+    def predict(self, *flags):
+        result = self.run_program(COMMAND, "predict", self.model, "--output=-",
+                                  *flags)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def copy(self):
+        """A folder with links to the images, to be changed by a test."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = Path(folder.name)
+        for file in self.data.rglob("*.png"):
+            link = root / file.relative_to(self.data)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(file)
+        return root
+
+    def refusal(self, *flags, data=None):
+        output = self.folder / "refused.safetensors"
+        result = self.train("-n", 1, *flags, output=output, data=data)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertFalse(output.exists())
+        return result.stderr
+
+    def test_a_model_learns_and_its_file_says_of_what(self):
+        self.assertEqual(self.trained.returncode, 0, self.trained.stderr)
+        _, metadata = plain_safetensors.read(self.model)
+        self.assertEqual(metadata["lockstep.dataset"], "Image folder")
+        self.assertEqual(metadata["lockstep.images"], "3 x 24 x 24")
+        self.assertEqual(json.loads(metadata["lockstep.classes"]),
+                         list(CLASSES))
+        self.assertGreater(float(metadata["lockstep.test_accuracy"]), 0.9)
+
+    def test_the_number_of_workers_changes_no_bit(self):
+        found = set()
+        for workers in 1, 3:
+            output = self.folder / f"workers-{workers}.safetensors"
+            result = self.train("-n", 1, "--augment", f"--workers={workers}",
+                                output=output)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            found.add(output.read_bytes())
+        self.assertEqual(len(found), 1)
+
+    def test_evaluation_is_the_same_on_any_number_of_ranks(self):
+        found = []
+        for ranks in 1, 2:
+            result = self.run_program(
+                COMMAND, "evaluate", self.model, "-n", ranks,
+                f"--data-dir={self.data}", "--json=-")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            report = json.loads(result.stdout)
+            for name in "seconds", "images_per_second", "ranks":
+                report.pop(name)
+            found.append(report)
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0]["images"], 33)
+        self.assertGreater(found[0]["accuracy"], 0.9)
+
+    def test_predictions_name_the_files(self):
+        text = self.predict("-n", 1, f"--data-dir={self.data}")
+        self.assertEqual(text, self.predict("-n", 2, f"--data-dir={self.data}"))
+        rows = list(csv.DictReader(io.StringIO(text)))
+        self.assertEqual([row["path"] for row in rows],
+                         [str(file) for file in
+                          sorted((self.data / "val").rglob("*.png"))])
+        self.assertEqual([int(row["label"]) for row in rows],
+                         [label for label in range(3) for _ in range(11)])
+
+    def test_images_without_labels_are_predicted_alike(self):
+        labelled = csv.DictReader(io.StringIO(
+            self.predict("-n", 1, f"--data-dir={self.data}")))
+        expected = [{name: row[name] for name in row if name != "label"}
+                    for row in labelled]
+        text = self.predict("-n", 2, f"--images={self.data / 'val'}")
+        self.assertEqual(list(csv.DictReader(io.StringIO(text))), expected)
+
+    def test_classes_in_another_order_are_refused(self):
+        data = self.copy()
+        (data / "val" / "blue").rename(data / "val" / "zebra")
+        result = self.run_program(COMMAND, "evaluate", self.model, "-n", 1,
+                                  f"--data-dir={data}")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn('knows class 0 as "blue", but these images have "green"',
+                      result.stderr)
+
+    def test_splits_with_different_classes_are_refused(self):
+        data = self.copy()
+        (data / "val" / "red").rename(data / "val" / "rose")
+        self.assertIn('only one of its two parts has the class "red"',
+                      self.refusal(data=data))
+
+    def test_a_folder_without_splits_is_refused(self):
+        self.assertIn("it has no folder train",
+                      self.refusal(data=self.data / "val"))
+
+    def test_transforms_that_do_not_fit_are_refused(self):
+        for transforms, problem in (
+                ("random_resized_crop(20) | hflip",
+                 "augmented images have 20 x 20 pixels, but test images 24"),
+                ("random_crop(24, pad_if_needed=True) | normalize((0.5,), (1,))",
+                 "leave normalize out of --augment"),
+                ("hflip | no_such(1)", 'no_such'),
+                ("hflip | color_jitter(0.1)", "outputs differ in size")):
+            with self.subTest(transforms=transforms):
+                self.assertIn(problem,
+                              self.refusal(f"--augment={transforms}"))
+        self.assertIn('unknown augmentation "imagnet"',
+                      self.refusal("--augment", "imagnet"))
+
+    def test_a_damaged_file_ends_the_run_and_is_named(self):
+        data = self.copy()
+        broken = data / "train" / "green" / "007.png"
+        whole = broken.read_bytes()
+        broken.unlink()
+        broken.write_bytes(whole[:len(whole) // 2])
+        self.assertIn(str(broken), self.refusal(data=data))
+
+    def test_ranks_with_different_files_are_refused(self):
+        other = self.copy()
+        (other / "train" / "red" / "000.png").rename(
+            other / "train" / "red" / "0000.png")
+        store = self.folder / "store"
+        ranks = []
+        for rank, data in enumerate((self.data, other)):
+            environment = {**os.environ, "RANK": str(rank), "WORLD_SIZE": "2",
+                           "LOCKSTEP_STORE": f"file://{store}"}
+            ranks.append(subprocess.Popen(
+                [TRAIN, "--dataset=imagefolder", f"--data-dir={data}",
+                 "--image-size=24", f"--output={self.folder / 'none'}"],
+                env=environment, stderr=subprocess.PIPE, text=True))
+        for rank in ranks:
+            _, errors = rank.communicate(timeout=600)
+            self.assertNotEqual(rank.returncode, 0)
+            self.assertIn("the checksum of the files' names is", errors)
+
+    def test_a_run_goes_on_only_with_the_same_files(self):
+        data = self.copy()
+        checkpoints = self.folder / "checkpoints"
+        output = self.folder / "resumed.safetensors"
+        flags = ("-n", 1, f"--checkpoint-dir={checkpoints}", "--resume=auto")
+        result = self.train(*flags, output=output, data=data)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        (data / "train" / "red" / "000.png").rename(
+            data / "train" / "red" / "0000.png")
+        self.assertIn("files", self.refusal(*flags[2:], data=data))
+
+
+if __name__ == "__main__":
+    unittest.main()
