@@ -170,11 +170,9 @@ std::int64_t fill_folder(const MakeImagesOptions& options,
 
 std::int64_t test_count_of(const MakeImagesOptions& options) {
   if (options.test_count) return *options.test_count;
-  const auto count = static_cast<double>(options.count);
-  const std::int64_t share =
-      std::llround(count * options.test_share.value_or(0.1));
-  if (options.test_share && share == 0) return 0;
-  return std::max<std::int64_t>(share, options.classes);
+  if (!options.test_share)
+    return std::max<std::int64_t>(options.count / 10, options.classes);
+  return std::llround(static_cast<double>(options.count) * *options.test_share);
 }
 
 }  // namespace
@@ -235,14 +233,16 @@ void complete_make_images_options(MakeImagesOptions& options, int cores) {
                       flag, count, options.classes, options.classes));
   };
   check("--count", options.count);
-  if (*options.test_count > 0) check("--test-count", *options.test_count);
+  if (*options.test_count > 0)
+    check(options.test_share ? "--test-share of --count" : "--test-count",
+          *options.test_count);
 }
 
 std::string make_images(const MakeImagesOptions& options) {
   const auto fail = [&](const std::string& reason) {
     return Error(fmt::format(
-        "{}\n  next:    make room, or name a folder that can be written; "
-        "nothing is left of {}",
+        "{}\n  next:    make room, or name a folder that can be written; {} is "
+        "as before",
         reason, options.folder));
   };
   try {

@@ -31,9 +31,9 @@ void check_is_there(const ShowDataOptions& options) {
   if (is_known(options.data)) return;
   std::error_code unreadable;
   if (!fs::is_directory(options.data, unreadable))
-    throw InvalidArgument(fmt::format(
-        "there is no folder \"{}\": name a folder of images, or an {}",
-        options.data, unknown_name("dataset", options.data, known_datasets())));
+    throw InvalidArgument(
+        fmt::format("there is no folder \"{}\" of images, and {}", options.data,
+                    unknown_name("dataset", options.data, known_datasets())));
   if (!options.data_dir.empty())
     throw InvalidArgument(fmt::format(
         "--data-dir is for the datasets {}; of a folder of images give the "
