@@ -11,8 +11,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -32,7 +32,9 @@ constexpr std::int64_t kLongestPngSide = 1'000'000;
 
 void check_writable(const Image& image, std::string_view format,
                     std::int64_t longest_side) {
-  const auto [height, width] = image.size;
+  // clang 14 captures no structured bindings.
+  const std::int64_t height = image.size.height;
+  const std::int64_t width = image.size.width;
   const auto refuse = [&](const char* why, const char* next) {
     throw InvalidArgument(fmt::format(
         "cannot write an image of {} x {} pixels (width x height) and {} "
@@ -51,7 +53,32 @@ void check_writable(const Image& image, std::string_view format,
            "give it height x width x channels bytes");
 }
 
-// The two libraries' calls for one image. A step that fails jumps out of the
+// What a library has written. An exception must not pass through the library's
+// frames, and a jump must not leave a handler: so an error is kept.
+class WrittenFile {
+ public:
+  void append(std::span<const std::byte> bytes) noexcept {
+    try {
+      bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+    } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+
+  bool has_failed() const { return failure_ != nullptr; }
+
+  // The bytes; throws where one could not be kept.
+  std::vector<std::byte> take() {
+    if (failure_) std::rethrow_exception(failure_);
+    return std::move(bytes_);
+  }
+
+ private:
+  std::vector<std::byte> bytes_{};
+  std::exception_ptr failure_{};
+};
+
+// The calls of a library for one image. A step that fails jumps out of the
 // library; the destructor then frees what the library holds.
 class JpegOutput {
  public:
@@ -59,20 +86,20 @@ class JpegOutput {
     object_.err = jpeg_std_error(&errors_);
     object_.client_data = this;
     errors_.error_exit = stop;
+    target_.init_destination = begin_buffer;
+    target_.empty_output_buffer = flush_whole_buffer;
+    target_.term_destination = flush_rest;
   }
-  ~JpegOutput() {
-    jpeg_destroy_compress(&object_);
-    std::free(bytes_);
-  }
+  ~JpegOutput() { jpeg_destroy_compress(&object_); }
   JpegOutput(const JpegOutput&) = delete;
   JpegOutput& operator=(const JpegOutput&) = delete;
 
-  void write(const Image& image, int quality) {
+  std::vector<std::byte> write(const Image& image, int quality) {
     const auto row_bytes =
         static_cast<std::size_t>(image.size.width * image.channels);
     const bool written = call_.succeeds([&] {
       jpeg_create_compress(&object_);
-      jpeg_mem_dest(&object_, &bytes_, &count_);
+      object_.dest = &target_;
       object_.image_height = static_cast<JDIMENSION>(image.size.height);
       object_.image_width = static_cast<JDIMENSION>(image.size.width);
       object_.input_components = static_cast<int>(image.channels);
@@ -88,28 +115,51 @@ class JpegOutput {
       }
       jpeg_finish_compress(&object_);
     });
-    if (written) return;
+    if (written) return file_.take();
     if (errors_.msg_code == JERR_OUT_OF_MEMORY) throw std::bad_alloc();
     throw InternalError(fmt::format("libjpeg: {}", text_.data()));
   }
 
-  std::span<const std::byte> file() const {
-    return std::as_bytes(std::span(bytes_, count_));
+ private:
+  static JpegOutput& of(j_common_ptr object) {
+    return *static_cast<JpegOutput*>(object->client_data);
+  }
+  static JpegOutput& of(j_compress_ptr object) {
+    return of(reinterpret_cast<j_common_ptr>(object));
   }
 
- private:
   [[noreturn]] static void stop(j_common_ptr object) {
-    auto* const output = static_cast<JpegOutput*>(object->client_data);
-    object->err->format_message(object, output->text_.data());
-    output->call_.fail();
+    object->err->format_message(object, of(object).text_.data());
+    of(object).call_.fail();
+  }
+
+  static void begin_buffer(j_compress_ptr object) {
+    JpegOutput& output = of(object);
+    output.target_.next_output_byte = output.buffer_.data();
+    output.target_.free_in_buffer = output.buffer_.size();
+  }
+
+  static boolean flush_whole_buffer(j_compress_ptr object) {
+    JpegOutput& output = of(object);
+    output.file_.append(std::as_bytes(std::span(output.buffer_)));
+    begin_buffer(object);
+    return TRUE;
+  }
+
+  static void flush_rest(j_compress_ptr object) {
+    JpegOutput& output = of(object);
+    output.file_.append(
+        std::as_bytes(std::span(output.buffer_))
+            .first(output.buffer_.size() - output.target_.free_in_buffer));
   }
 
   jpeg_error_mgr errors_{};
+  jpeg_destination_mgr target_{};
   jpeg_compress_struct object_{};
   LibraryCall call_{};
   std::array<char, JMSG_LENGTH_MAX> text_{};
-  unsigned char* bytes_ = nullptr;
-  unsigned long count_ = 0;  // NOLINT(google-runtime-int): libjpeg's type
+  std::array<JOCTET, 16384> buffer_{};
+  WrittenFile file_{};
 };
 
 class PngOutput {
@@ -128,7 +178,7 @@ class PngOutput {
   PngOutput(const PngOutput&) = delete;
   PngOutput& operator=(const PngOutput&) = delete;
 
-  void write(const Image& image) {
+  std::vector<std::byte> write(const Image& image) {
     const auto row_bytes =
         static_cast<std::size_t>(image.size.width * image.channels);
     const bool written = call_.succeeds([&] {
@@ -145,11 +195,10 @@ class PngOutput {
                                 static_cast<std::size_t>(row) * row_bytes);
       png_write_end(png_, info_);
     });
-    if (failure_) std::rethrow_exception(failure_);
-    if (!written) throw InternalError(fmt::format("libpng: {}", text_.data()));
+    if (!written && !file_.has_failed())
+      throw InternalError(fmt::format("libpng: {}", text_.data()));
+    return file_.take();
   }
-
-  std::vector<std::byte>& file() { return file_; }
 
  private:
   [[noreturn]] static void stop(png_structp png, png_const_charp text) {
@@ -160,28 +209,17 @@ class PngOutput {
 
   static void ignore_warning(png_structp /*png*/, png_const_charp /*text*/) {}
 
-  // An exception must not pass through libpng, and a jump must not leave a
-  // handler.
-  void keep(std::span<const std::byte> bytes) noexcept {
-    try {
-      file_.insert(file_.end(), bytes.begin(), bytes.end());
-    } catch (...) {
-      failure_ = std::current_exception();
-    }
-  }
-
   static void append(png_structp png, png_bytep bytes, std::size_t count) {
     auto* const output = static_cast<PngOutput*>(png_get_io_ptr(png));
-    output->keep(std::as_bytes(std::span(bytes, count)));
-    if (output->failure_) png_error(png, "out of memory");
+    output->file_.append(std::as_bytes(std::span(bytes, count)));
+    if (output->file_.has_failed()) png_error(png, "out of memory");
   }
 
   LibraryCall call_{};
   std::array<char, 200> text_{};
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  std::vector<std::byte> file_{};
-  std::exception_ptr failure_{};
+  WrittenFile file_{};
 };
 
 }  // namespace
@@ -193,17 +231,12 @@ std::vector<std::byte> write_jpeg(const Image& image, int quality) {
         fmt::format("cannot write a JPEG file of quality {}\n"
                     "  next:    choose a quality from 1 to 100",
                     quality));
-  JpegOutput output;
-  output.write(image, quality);
-  const std::span<const std::byte> file = output.file();
-  return {file.begin(), file.end()};
+  return JpegOutput().write(image, quality);
 }
 
 std::vector<std::byte> write_png(const Image& image) {
   check_writable(image, "PNG", kLongestPngSide);
-  PngOutput output;
-  output.write(image);
-  return std::move(output.file());
+  return PngOutput().write(image);
 }
 
 }  // namespace lockstep

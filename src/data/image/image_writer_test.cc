@@ -56,6 +56,11 @@ TEST(ImageWriter, WritesJpegFilesOfNearlyEqualPixels) {
 TEST(ImageWriter, WritesTheUsualFormOfJpeg) {
   const Image image = test_image({37, 53});
   EXPECT_EQ(write_jpeg(image), encode_jpeg(image));
+  // Longer than what the writer buffers.
+  const Image large = test_image({300, 301});
+  const std::vector<std::byte> file = write_jpeg(large);
+  EXPECT_GT(file.size(), 40'000u);
+  EXPECT_EQ(file, encode_jpeg(large));
   EXPECT_LT(write_jpeg(image, 40).size(), write_jpeg(image).size());
 }
 

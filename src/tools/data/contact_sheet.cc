@@ -1,7 +1,9 @@
 #include "src/tools/data/contact_sheet.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/data/random_permutation.h"
