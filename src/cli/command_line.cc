@@ -251,6 +251,55 @@ Request parse_checkpoint(Arguments arguments, int /*cores*/) {
       });
 }
 
+Request parse_make_images(Arguments arguments, int cores) {
+  MakeImagesOptions options;
+  return parse_command(
+      "lockstep data make-images",
+      "Make a folder of synthetic images with labels, for trying out training.",
+      arguments,
+      [&](CLI::App& command) { add_make_images_options(command, options); },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep data make-images");
+        complete_make_images_options(options, cores);
+        return options;
+      });
+}
+
+Request parse_show_data(Arguments arguments, int cores) {
+  ShowDataOptions options;
+  return parse_command(
+      "lockstep data show", "Show what is in a dataset.", arguments,
+      [&](CLI::App& command) { add_show_data_options(command, options); },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep data show");
+        complete_show_data_options(options, cores);
+        return options;
+      });
+}
+
+// The help of all verbs of `lockstep data`.
+HelpRequest data_help() {
+  constexpr std::array kHelp{"--help"};
+  std::string text = "Make datasets, and look at them.\n";
+  for (const auto& parse : {parse_make_images, parse_show_data})
+    text += "\n" + std::get<HelpRequest>(parse(kHelp, 1)).text;
+  return {text};
+}
+
+Request parse_data(Arguments arguments, int cores) {
+  constexpr std::array<std::string_view, 2> kVerbs{"make-images", "show"};
+  const std::string_view verb = arguments.empty() ? "" : arguments.front();
+  if (verb == "--help" || verb == "-h") return data_help();
+  if (verb == "make-images")
+    return parse_make_images(arguments.subspan(1), cores);
+  if (verb == "show") return parse_show_data(arguments.subspan(1), cores);
+  if (verb.empty())
+    throw InvalidArgument(
+        "data needs a verb: lockstep data make-images DIR, or lockstep data "
+        "show DIR");
+  throw InvalidArgument(unknown_name("verb", verb, kVerbs));
+}
+
 Request parse_blame(Arguments arguments, int /*cores*/) {
   BlameOptions options;
   return parse_command(
@@ -318,12 +367,13 @@ struct Command {
   Request (*parse)(Arguments, int cores);
 };
 
-constexpr std::array<Command, 11> kCommands{{
+constexpr std::array<Command, 12> kCommands{{
     {"train", "train an image classifier on every core", parse_train},
     {"evaluate", "measure a trained model", parse_evaluate},
     {"predict", "write what a trained model predicts", parse_predict},
     {"checkpoint", "look at a checkpoint in shards, or merge it",
      parse_checkpoint},
+    {"data", "make a dataset of images, or look at one", parse_data},
     {"run", "run a program as several ranks", parse_run},
     {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
     {"bench", "time a collective and verify its results", parse_bench},

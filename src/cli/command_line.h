@@ -11,6 +11,8 @@
 #include "src/tools/bench/bench_command.h"
 #include "src/tools/blame/blame_command.h"
 #include "src/tools/checkpoint/checkpoint_command.h"
+#include "src/tools/data/make_images.h"
+#include "src/tools/data/show_data.h"
 #include "src/tools/doctor/doctor_command.h"
 #include "src/tools/evaluate/evaluate_command.h"
 #include "src/tools/run/run_command.h"
@@ -37,7 +39,8 @@ struct HostLauncherRequest {};
 using Request =
     std::variant<HelpRequest, VersionRequest, HostLauncherRequest, RunOptions,
                  TrainRequest, EvaluateRequest, ScaleRequest, BenchRequest,
-                 CheckpointOptions, BlameOptions, DoctorOptions, StatusOptions>;
+                 CheckpointOptions, MakeImagesOptions, ShowDataOptions,
+                 BlameOptions, DoctorOptions, StatusOptions>;
 
 // `arguments` are those after the program's name; `cores` is the number of
 // cores that the process may use.

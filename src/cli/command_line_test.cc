@@ -228,6 +228,43 @@ TEST(CommandLine, BenchHandsOnWhatWasTyped) {
               HasSubstr("did you mean \"all_reduce\"?"));
 }
 
+TEST(CommandLine, DataTakesAVerbWithFlagsOfItsOwn) {
+  const auto made = std::get<MakeImagesOptions>(
+      parse({"data", "make-images", "shapes", "--classes=20", "--count", "400",
+             "--test-share", "0.5", "--format=png", "--seed", "3"}));
+  EXPECT_EQ(made.folder, "shapes");
+  EXPECT_EQ(made.classes, 20);
+  EXPECT_EQ(made.test_count, 200);
+  EXPECT_EQ(made.format, "png");
+  EXPECT_EQ(made.seed, 3u);
+  EXPECT_EQ(made.threads, 4);
+  const auto shown =
+      std::get<ShowDataOptions>(parse({"data", "show", "mnist", "--check"}));
+  EXPECT_EQ(shown.data, "mnist");
+  EXPECT_EQ(shown.depth, ExamineDepth::kPixels);
+  EXPECT_THAT(help_of({"data", "--help"}),
+              AllOf(HasSubstr("--test-count"), HasSubstr("--contact-sheet")));
+  EXPECT_THAT(help_of({"data", "show", "-h"}),
+              AllOf(HasSubstr("fashion-mnist"), Not(HasSubstr("--classes"))));
+}
+
+TEST(CommandLine, DataRefusesWhatItDoesNotKnow) {
+  EXPECT_THAT(error_of({"data"}), HasSubstr("data needs a verb"));
+  EXPECT_THAT(error_of({"data", "shw", "mnist"}),
+              HasSubstr("did you mean \"show\"?"));
+  EXPECT_THAT(error_of({"data", "make-images"}),
+              HasSubstr("make-images needs the folder"));
+  EXPECT_THAT(error_of({"data", "make-images", "x", "--classes", "101"}),
+              AllOf(HasSubstr("--classes"), HasSubstr("from 2 to 100")));
+  EXPECT_THAT(error_of({"data", "make-images", "x", "--format", "gif"}),
+              AllOf(HasSubstr("--format"), HasSubstr("jpeg, png")));
+  EXPECT_THAT(error_of({"data", "make-images", "x", "--test-count=20",
+                        "--test-share=0.1"}),
+              AllOf(HasSubstr("--test-count"), HasSubstr("--test-share")));
+  EXPECT_THAT(error_of({"data", "show", "mnist", "--chek"}),
+              HasSubstr("did you mean \"--check\"?"));
+}
+
 TEST(CommandLine, BlameTakesAFolder) {
   const auto options =
       std::get<BlameOptions>(parse({"blame", "--json", "records"}));

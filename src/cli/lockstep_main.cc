@@ -77,6 +77,16 @@ int carry_out(const CheckpointOptions& options) {
   run_checkpoint(options, environment_variable);
 }
 
+int carry_out(const MakeImagesOptions& options) {
+  return print_report(make_images(options));
+}
+
+int carry_out(const ShowDataOptions& options) {
+  const ShownData shown = show_data(options);
+  const int printed = print_report(shown.text);
+  return shown.intact ? printed : kExitFailed;
+}
+
 int carry_out(const BlameOptions& options) {
   const BlameReport report = blame(options);
   const int printed = print_report(report.text);

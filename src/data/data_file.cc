@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace lockstep {
@@ -29,7 +30,8 @@ class OpenFile {
 
 }  // namespace
 
-std::vector<std::byte> read_data_file(const std::filesystem::path& path) {
+std::vector<std::byte> read_data_file(const std::filesystem::path& path,
+                                      std::size_t most_bytes) {
   const OpenFile file(path);
   struct stat status {};
   if (::fstat(file.get(), &status) != 0)
@@ -37,7 +39,8 @@ std::vector<std::byte> read_data_file(const std::filesystem::path& path) {
   if (!S_ISREG(status.st_mode))
     throw InvalidArgument(
         fmt::format("cannot read {}: it is not a regular file", path.string()));
-  std::vector<std::byte> contents(static_cast<std::size_t>(status.st_size));
+  std::vector<std::byte> contents(
+      std::min(static_cast<std::size_t>(status.st_size), most_bytes));
   std::size_t filled = 0;
   while (filled < contents.size()) {
     const ssize_t got =

@@ -1,5 +1,4 @@
-// The files of datasets: reads them whole, and describes what is wrong with
-// one.
+// The files of datasets: reads them, and describes what is wrong with one.
 //
 // Threads: any thread.
 // Errors:  SystemError when a file cannot be read; InvalidArgument for what is
@@ -8,6 +7,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,8 +15,10 @@
 
 namespace lockstep {
 
-// The contents of the file at `path`.
-std::vector<std::byte> read_data_file(const std::filesystem::path& path);
+// The contents of the file at `path`, of a longer one the first `most_bytes`.
+std::vector<std::byte> read_data_file(
+    const std::filesystem::path& path,
+    std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
 
 // Every message about a malformed file has the same four facts.
 struct MalformedFile {
