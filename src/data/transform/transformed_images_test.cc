@@ -67,13 +67,13 @@ TEST(TransformedImages, HaveTheSizeThatTheTransformsMake) {
 TEST(TransformedImages, RefuseWhatCannotBeABatch) {
   const ImageDataset set = small_set();
   EXPECT_THAT(error_text<InvalidArgument>([&] {
-                TransformedImages(set, Compose("random_rotation(9, expand=True)"), 0);
+                TransformedImages(
+                    set, Compose("random_rotation(9, expand=True)"), 0);
               }),
               HasSubstr("outputs differ in size"));
   ImageDataset broken = set;
   broken.images.pop_back();
-  EXPECT_THROW(TransformedImages(broken, Compose("hflip"), 0),
-               InvalidArgument);
+  EXPECT_THROW(TransformedImages(broken, Compose("hflip"), 0), InvalidArgument);
   const TransformedImages samples(set, Compose("hflip"), 0);
   std::vector<float> image(17);
   EXPECT_THROW(samples.read(0, 0, image), InvalidArgument);

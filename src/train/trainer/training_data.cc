@@ -203,11 +203,11 @@ FolderImages load_folder_split(const fs::path& directory,
 FolderImages load_unlabelled_folder(const fs::path& folder,
                                     const ImageDataset& like) {
   // Images of other data sets have no border that a crop would remove.
-  const std::string transforms =
-      like.title == kImageFolderTitle
-          ? evaluation_text(like.height)
-          : "resize((" + std::to_string(like.height) + ", " +
-                std::to_string(like.width) + "))";
+  const std::string transforms = like.title == kImageFolderTitle
+                                     ? evaluation_text(like.height)
+                                     : "resize((" +
+                                           std::to_string(like.height) + ", " +
+                                           std::to_string(like.width) + "))";
   ImageFolderOptions options{.labelled = false};
   if (like.channels == 1) options.decode.color = ImageColor::kGray;
   FolderImages found{
