@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <charconv>
 #include <system_error>
 
 #include "src/base/log.h"
+#include "src/base/printable.h"
 #include "src/comm/rendezvous/formation.h"
 #include "src/net/byte_stream.h"
 #include "src/store/peek.h"
@@ -21,6 +23,10 @@ constexpr std::string_view kPresent = "present";
 // Around a fault in a text: no message has these characters.
 constexpr char kFaultBegins = '\x02';
 constexpr char kFaultEnds = '\x03';
+
+// Bytes of a reason in a text. The ranks of a host have 2,032 bytes for a text,
+// with what stands around the fault; one that is cut holds no fault.
+constexpr std::size_t kMostReason = 1500;
 
 }  // namespace
 
@@ -46,9 +52,12 @@ std::optional<Fault> decode(const Bytes& bytes) {
 }
 
 std::string as_reason(const Fault& fault) {
+  std::array<char, kMostReason> kept;
+  const std::size_t length = copy_shortened(fault.reason, kept);
   return fmt::format("{}{} {} {} {}{}", kFaultBegins,
                      static_cast<int>(fault.kind), fault.culprit,
-                     fault.sequence, fault.reason, kFaultEnds);
+                     fault.sequence, std::string_view(kept.data(), length),
+                     kFaultEnds);
 }
 
 std::optional<Fault> fault_in(std::string_view text) {

@@ -49,7 +49,8 @@ Bytes encode(const Fault& fault);
 std::optional<Fault> decode(const Bytes& bytes);
 
 // As the reason of an abort, for layers that pass on no more than a text; and
-// back from a text that contains it, if one does.
+// back from a text that contains it, if one does. A reason of more than 1,500
+// bytes is shortened in its middle.
 std::string as_reason(const Fault& fault);
 std::optional<Fault> fault_in(std::string_view text);
 

@@ -18,6 +18,17 @@ TEST(AFaultInAText, IsReadBackWhateverSurroundsIt) {
   EXPECT_EQ(fault_in(as_reason({}))->reason, "");
 }
 
+TEST(AFaultInAText, KeepsTheEndsOfALongReason) {
+  const std::string text =
+      as_reason({FaultKind::kAborted, 1, 2,
+                 "begin " + std::string(100'000, 'x') + " end"});
+  EXPECT_LT(text.size(), 1600u);
+  const auto found = fault_in(text);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->reason.starts_with("begin x"));
+  EXPECT_TRUE(found->reason.ends_with("x end"));
+}
+
 TEST(AFaultInAText, IsNotFoundInOtherTextsAndInAPartOfIt) {
   const std::string whole = as_reason({FaultKind::kGaveUp, 1, 2, "late"});
   for (std::size_t length = 0; length < whole.size(); ++length)

@@ -5,9 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
+#include <span>
 
 #include "lockstep/base/error.h"
+#include "src/base/printable.h"
 #include "src/net/process_handle.h"
 #include "src/net/wait.h"
 #include "src/store/host_address.h"
@@ -35,9 +36,9 @@ void PeerStatus::depart(Presence presence, const PeerExit& why) noexcept {
   if (area.presence.load() != Presence::kPresent) return;
   area.culprit = why.culprit;
   area.disagreed = why.disagreed ? 1 : 0;
-  const std::size_t length =
-      std::min(why.reason.size(), sizeof area.reason - 1);
-  std::memcpy(area.reason, why.reason.data(), length);
+  // The last byte stays the zero.
+  copy_shortened(why.reason,
+                 std::span(area.reason).first(sizeof area.reason - 1));
   area.presence.store(presence);
 }
 
