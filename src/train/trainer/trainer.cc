@@ -332,10 +332,11 @@ Metrics Run::train_epoch() {
 }
 
 std::optional<std::string> Run::loader_waits() const {
-  // What a reader notices, beside the noise of a first batch.
+  // What a user notices.
   constexpr double kMuch = 0.1;
+  constexpr Seconds kLong(1);
   const double share = waited_ / trained_;
-  if (!(share > kMuch)) return std::nullopt;
+  if (waited_ < kLong || share < kMuch) return std::nullopt;
   return "reading images held rank 0 back for " +
          std::to_string(std::lround(100 * share)) +
          " % of its training time: more --workers help where there are cores";
