@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "src/data/transform/matrix.h"
 #include "src/data/transform/rearrange.h"
@@ -66,19 +67,64 @@ std::int64_t to_fixed(double value) {
   return static_cast<std::int64_t>(std::floor(value * 65536.0 + 0.5));
 }
 
+// The numbers x in begin … end - 1.
+struct Stretch {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+std::int64_t floor_of(std::int64_t number, std::int64_t divisor) {
+  const std::int64_t cut = number / divisor;
+  return cut - (number % divisor != 0 && (number < 0) != (divisor < 0) ? 1 : 0);
+}
+
+// The part of `among` where 0 <= first + x * step < end.
+Stretch inside(std::int64_t first, std::int64_t step, std::int64_t end,
+               const Stretch& among) {
+  if (step == 0) return first >= 0 && first < end ? among : Stretch{};
+  // A step down is one up from the other end.
+  if (step < 0) return inside(end - 1 - first, -step, end, among);
+  const std::int64_t begin =
+      std::clamp(-floor_of(first, step), among.begin, among.end);
+  return {begin,
+          std::clamp(floor_of(end - 1 - first, step) + 1, begin, among.end)};
+}
+
+template <std::size_t kChannels>
+std::uint8_t* write_fill(const Fill& fill, std::int64_t pixels,
+                         std::uint8_t* to) {
+  for (; pixels > 0; --pixels) to = std::copy_n(fill.data(), kChannels, to);
+  return to;
+}
+
+template <std::size_t kChannels>
 void map_nearest_fixed(const MapAffine& map, const Image& input,
                        Image& output) {
   const Matrix& m = map.matrix;
-  const std::array<std::int64_t, 4> step{to_fixed(m[0]), to_fixed(m[1]),
-                                         to_fixed(m[3]), to_fixed(m[4])};
-  const std::int64_t first_x = to_fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
-  const std::int64_t first_y = to_fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
-  write_pixels(output, [&](std::int64_t y, std::int64_t x, std::uint8_t* to) {
-    const std::int64_t from_x = first_x + y * step[1] + x * step[0];
-    const std::int64_t from_y = first_y + y * step[3] + x * step[2];
-    std::copy_n(pixel_or_fill(input, map.fill, from_y >> 16, from_x >> 16),
-                input.channels, to);
-  });
+  const auto [height, width] = input.size;
+  const std::int64_t step_x = to_fixed(m[0]);
+  const std::int64_t step_y = to_fixed(m[3]);
+  std::int64_t row_x = to_fixed(m[2] + m[0] * 0.5 + m[1] * 0.5);
+  std::int64_t row_y = to_fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
+  std::uint8_t* to = output.pixels.data();
+  for (std::int64_t y = 0; y < map.size.height; ++y) {
+    const Stretch both =
+        inside(row_y, step_y, height << 16,
+               inside(row_x, step_x, width << 16, {0, map.size.width}));
+    to = write_fill<kChannels>(map.fill, both.begin, to);
+    std::int64_t from_x = row_x + both.begin * step_x;
+    std::int64_t from_y = row_y + both.begin * step_y;
+    for (std::int64_t x = both.begin; x < both.end; ++x, to += kChannels) {
+      const std::int64_t from = (from_y >> 16) * width + (from_x >> 16);
+      std::memcpy(to, &input.pixels[static_cast<std::size_t>(from) * kChannels],
+                  kChannels);
+      from_x += step_x;
+      from_y += step_y;
+    }
+    to = write_fill<kChannels>(map.fill, map.size.width - both.end, to);
+    row_x += to_fixed(m[1]);
+    row_y += to_fixed(m[4]);
+  }
 }
 
 struct Point {
@@ -186,7 +232,8 @@ void apply(const MapAffine& map, const Image& input, Image& output) {
   if (map.matrix[1] == 0 && map.matrix[3] == 0)
     map_scaled(map, input, output);
   else if (fits_fixed_point(map))
-    map_nearest_fixed(map, input, output);
+    (input.channels == 3 ? map_nearest_fixed<3>
+                         : map_nearest_fixed<1>)(map, input, output);
   else
     map_nearest(map, input, output);
 }

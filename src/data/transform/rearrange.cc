@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "src/data/transform/pixel_kernels.h"
+
 namespace lockstep::transforms {
 namespace {
 
@@ -78,17 +80,19 @@ void apply(const Crop& crop, const Image& input, Image& output) {
 void apply(const Mirror& mirror, const Image& input, Image& output) {
   reshape(output, input.size, input.channels);
   const auto [height, width] = input.size;
+  const PixelKernels& kernels = pixel_kernels();
   for (std::int64_t y = 0; y < height; ++y) {
     std::uint8_t* to = row_of(output, y);
     if (mirror.axis == Axis::kVertical) {
       std::copy_n(row_of(input, height - 1 - y), width * input.channels, to);
       continue;
     }
-    const std::uint8_t* from = row_of(input, y + 1);
-    for (std::int64_t x = 0; x < width; ++x, to += input.channels) {
-      from -= input.channels;
-      std::copy_n(from, input.channels, to);
+    if (input.channels == 3) {
+      kernels.reverse(row_of(input, y), static_cast<std::size_t>(width), to);
+      continue;
     }
+    const std::uint8_t* from = row_of(input, y);
+    std::reverse_copy(from, from + width, to);
   }
 }
 
