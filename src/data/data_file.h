@@ -18,6 +18,9 @@ namespace lockstep {
 // The contents of the file at `path`.
 std::vector<std::byte> read_data_file(const std::filesystem::path& path);
 
+// The same into `contents`, whose memory is used again.
+void read_data_file(const std::string& path, std::vector<std::byte>& contents);
+
 // Every message about a malformed file has the same four facts.
 struct MalformedFile {
   std::string file = {};

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "src/data/transform/matrix.h"
+#include "src/data/transform/pixel_kernels.h"
 #include "src/data/transform/rearrange.h"
 
 namespace lockstep::transforms {
@@ -93,8 +94,70 @@ Stretch inside(std::int64_t first, std::int64_t step, std::int64_t end,
 template <std::size_t kChannels>
 std::uint8_t* write_fill(const Fill& fill, std::int64_t pixels,
                          std::uint8_t* to) {
-  for (; pixels > 0; --pixels) to = std::copy_n(fill.data(), kChannels, to);
+  for (; pixels > 0; --pixels, to += kChannels)
+    std::memcpy(to, fill.data(), kChannels);
   return to;
+}
+
+// The pixels of an output row that lie in the input: `count` of them, from
+// (x, y) on, each a step further, in fixed-point numbers.
+struct Line {
+  std::int64_t count = 0;
+  std::int64_t x = 0;
+  std::int64_t y = 0;
+  std::int64_t step_x = 0;
+  std::int64_t step_y = 0;
+};
+
+template <std::size_t kChannels>
+std::uint8_t* copy_pixels_of(Line& line, std::int64_t count, const Image& input,
+                             std::uint8_t* to) {
+  const std::uint8_t* const pixels = input.pixels.data();
+  const std::int64_t width = input.size.width;
+  line.count -= count;
+  for (; count > 0; --count, to += kChannels) {
+    const std::int64_t from = (line.y >> 16) * width + (line.x >> 16);
+    std::memcpy(to, pixels + static_cast<std::size_t>(from) * kChannels,
+                kChannels);
+    line.x += line.step_x;
+    line.y += line.step_y;
+  }
+  return to;
+}
+
+template <std::size_t kChannels>
+std::uint8_t* write_line(Line line, const Image& input, std::uint8_t* to) {
+  constexpr std::int64_t kMostSide = 32767;
+  const auto [height, width] = input.size;
+  if (kChannels != 3 || std::max(height, width) > kMostSide)
+    return copy_pixels_of<kChannels>(line, line.count, input, to);
+  // The kernel must not touch what lies behind the last pixel of the input,
+  // which is where a line begins or ends, nor behind the last of the line.
+  const auto is_last = [&](std::int64_t x, std::int64_t y) {
+    return (y >> 16) == height - 1 && (x >> 16) == width - 1;
+  };
+  while (line.count > 0 && is_last(line.x, line.y))
+    to = copy_pixels_of<kChannels>(line, 1, input, to);
+  std::int64_t by_kernel = line.count - 1;
+  while (by_kernel > 0 && is_last(line.x + (by_kernel - 1) * line.step_x,
+                                  line.y + (by_kernel - 1) * line.step_y))
+    --by_kernel;
+  if (by_kernel > 0) {
+    pixel_kernels().copy_line(
+        {.from = input.pixels.data(),
+         .to = to,
+         .count = by_kernel,
+         .width = static_cast<std::int32_t>(width),
+         .x = static_cast<std::int32_t>(line.x),
+         .y = static_cast<std::int32_t>(line.y),
+         .step_x = static_cast<std::int32_t>(line.step_x),
+         .step_y = static_cast<std::int32_t>(line.step_y)});
+    to += by_kernel * std::int64_t{kChannels};
+    line.x += by_kernel * line.step_x;
+    line.y += by_kernel * line.step_y;
+    line.count -= by_kernel;
+  }
+  return copy_pixels_of<kChannels>(line, line.count, input, to);
 }
 
 template <std::size_t kChannels>
@@ -112,15 +175,12 @@ void map_nearest_fixed(const MapAffine& map, const Image& input,
         inside(row_y, step_y, height << 16,
                inside(row_x, step_x, width << 16, {0, map.size.width}));
     to = write_fill<kChannels>(map.fill, both.begin, to);
-    std::int64_t from_x = row_x + both.begin * step_x;
-    std::int64_t from_y = row_y + both.begin * step_y;
-    for (std::int64_t x = both.begin; x < both.end; ++x, to += kChannels) {
-      const std::int64_t from = (from_y >> 16) * width + (from_x >> 16);
-      std::memcpy(to, &input.pixels[static_cast<std::size_t>(from) * kChannels],
-                  kChannels);
-      from_x += step_x;
-      from_y += step_y;
-    }
+    to = write_line<kChannels>({.count = both.end - both.begin,
+                                .x = row_x + both.begin * step_x,
+                                .y = row_y + both.begin * step_y,
+                                .step_x = step_x,
+                                .step_y = step_y},
+                               input, to);
     to = write_fill<kChannels>(map.fill, map.size.width - both.end, to);
     row_x += to_fixed(m[1]);
     row_y += to_fixed(m[4]);

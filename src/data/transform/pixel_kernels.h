@@ -50,6 +50,20 @@ struct WeightedColumns {
   std::int64_t count = 0;
 };
 
+// RGB pixels of an image that lie on a line, `count` of them from (x, y) on.
+// Coordinates have 16 places after the binary point; all pixels lie in the
+// image and are not its last one.
+struct PixelsOfLine {
+  const std::uint8_t* from = nullptr;
+  std::uint8_t* to = nullptr;
+  std::int64_t count = 0;
+  std::int32_t width = 0;  // of the image
+  std::int32_t x = 0;
+  std::int32_t y = 0;
+  std::int32_t step_x = 0;
+  std::int32_t step_y = 0;
+};
+
 // RGB pixels are three bytes.
 struct PixelKernels {
   // Moves bytes from `degenerate` on towards their values by `factor`, and
@@ -66,6 +80,8 @@ struct PixelKernels {
   // Writes RGB pixels in the opposite order.
   void (*reverse)(const std::uint8_t* rgb, std::size_t pixels,
                   std::uint8_t* to);
+  // Overwrites a byte behind the last pixel.
+  void (*copy_line)(const PixelsOfLine& line);
   // Reads up to kLanes - 1 bytes beyond the last pixel of the last row.
   void (*sum_rows)(const WeightedRows& rows);
   void (*sum_columns)(const WeightedColumns& columns);

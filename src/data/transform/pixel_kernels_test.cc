@@ -201,6 +201,40 @@ TEST_P(PixelKernelsOfSet, ReversePixels) {
   }
 }
 
+TEST_P(PixelKernelsOfSet, CopyPixelsOfALine) {
+  constexpr std::int64_t kOne = 1 << 16;
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const std::int64_t width = 1 + below(60);
+    const std::int64_t height = 2 + below(60);
+    const std::int64_t count = below(60);
+    // Both ends lie in the image, above its last row.
+    const auto ends = [&](std::int64_t side) {
+      const std::int64_t first = below(side * kOne);
+      const std::int64_t last = below(side * kOne);
+      return std::pair(first,
+                       (last - first) / std::max<std::int64_t>(count, 1));
+    };
+    const auto [x, step_x] = ends(width);
+    const auto [y, step_y] = ends(height - 1);
+    const Pixels from = draw(static_cast<std::size_t>(3 * width * height));
+    Pixels to(static_cast<std::size_t>(3 * count + 1));
+    kernels().copy_line({.from = from.data(),
+                         .to = to.data(),
+                         .count = count,
+                         .width = static_cast<std::int32_t>(width),
+                         .x = static_cast<std::int32_t>(x),
+                         .y = static_cast<std::int32_t>(y),
+                         .step_x = static_cast<std::int32_t>(step_x),
+                         .step_y = static_cast<std::int32_t>(step_y)});
+    for (std::int64_t i = 0; i < 3 * count; ++i) {
+      const std::int64_t pixel =
+          ((y + i / 3 * step_y) >> 16) * width + ((x + i / 3 * step_x) >> 16);
+      ASSERT_EQ(to[static_cast<std::size_t>(i)],
+                from[static_cast<std::size_t>(3 * pixel + i % 3)]);
+    }
+  }
+}
+
 std::uint8_t rounded_sum(std::int32_t sum) {
   constexpr std::int32_t kHalf = 1 << (kWeightPlaces - 1);
   return static_cast<std::uint8_t>(
