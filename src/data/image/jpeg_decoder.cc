@@ -124,7 +124,8 @@ class JpegFile {
     if (image_.unread_marker == JPEG_EOI) return;
     const Bytes rest = contents_.last(image_.src->bytes_in_buffer);
     constexpr std::array kEnd = {std::byte{0xff}, std::byte{JPEG_EOI}};
-    if (std::search(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) ==
+    // From the end, where an intact file has it.
+    if (std::find_end(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) ==
         rest.end())
       refuse_truncated();
   }

@@ -35,21 +35,31 @@ std::int64_t pixel_at(double coordinate) {
 }
 
 // Without rotation and shear: columns come from columns, and PIL adds the steps
-// up, so that this must too.
+// up, so that this must too. It does so for some columns at a time.
+template <std::size_t kChannels>
 void map_scaled(const MapAffine& map, const Image& input, Image& output) {
   const Matrix& m = map.matrix;
-  std::vector<std::int64_t> columns(static_cast<std::size_t>(map.size.width));
-  double at = m[2] + m[0] * 0.5;
-  for (std::int64_t& column : columns) {
-    column = pixel_at(at);
-    at += m[0];
+  std::array<std::int64_t, 256> columns{};
+  double column_at = m[2] + m[0] * 0.5;
+  std::uint8_t* const pixels = output.pixels.data();
+  for (std::int64_t begin = 0; begin < map.size.width;
+       begin += std::ssize(columns)) {
+    const std::int64_t count =
+        std::min(std::ssize(columns), map.size.width - begin);
+    for (std::int64_t i = 0; i < count; ++i, column_at += m[0])
+      columns[static_cast<std::size_t>(i)] = pixel_at(column_at);
+    double row_at = m[5] + m[4] * 0.5;
+    for (std::int64_t y = 0; y < map.size.height; ++y, row_at += m[4]) {
+      std::uint8_t* to =
+          pixels + (y * map.size.width + begin) * std::int64_t{kChannels};
+      const std::int64_t row = pixel_at(row_at);
+      for (std::int64_t i = 0; i < count; ++i, to += kChannels)
+        std::memcpy(to,
+                    pixel_or_fill(input, map.fill, row,
+                                  columns[static_cast<std::size_t>(i)]),
+                    kChannels);
+    }
   }
-  at = m[5] + m[4] * 0.5;
-  std::uint8_t* to = output.pixels.data();
-  for (std::int64_t y = 0; y < map.size.height; ++y, at += m[4])
-    for (const std::int64_t column : columns)
-      to = std::copy_n(pixel_or_fill(input, map.fill, pixel_at(at), column),
-                       input.channels, to);
 }
 
 // Whether all coordinates fit into 16 bits before the binary point.
@@ -80,11 +90,11 @@ std::int64_t floor_of(std::int64_t number, std::int64_t divisor) {
 }
 
 // The part of `among` where 0 <= first + x * step < end.
-Stretch inside(std::int64_t first, std::int64_t step, std::int64_t end,
-               const Stretch& among) {
+Stretch stretch_inside(std::int64_t first, std::int64_t step, std::int64_t end,
+                       const Stretch& among) {
   if (step == 0) return first >= 0 && first < end ? among : Stretch{};
   // A step down is one up from the other end.
-  if (step < 0) return inside(end - 1 - first, -step, end, among);
+  if (step < 0) return stretch_inside(end - 1 - first, -step, end, among);
   const std::int64_t begin =
       std::clamp(-floor_of(first, step), among.begin, among.end);
   return {begin,
@@ -101,7 +111,7 @@ std::uint8_t* write_fill(const Fill& fill, std::int64_t pixels,
 
 // The pixels of an output row that lie in the input: `count` of them, from
 // (x, y) on, each a step further, in fixed-point numbers.
-struct Line {
+struct InputLine {
   std::int64_t count = 0;
   std::int64_t x = 0;
   std::int64_t y = 0;
@@ -110,8 +120,8 @@ struct Line {
 };
 
 template <std::size_t kChannels>
-std::uint8_t* copy_pixels_of(Line& line, std::int64_t count, const Image& input,
-                             std::uint8_t* to) {
+std::uint8_t* copy_pixels_of(InputLine& line, std::int64_t count,
+                             const Image& input, std::uint8_t* to) {
   const std::uint8_t* const pixels = input.pixels.data();
   const std::int64_t width = input.size.width;
   line.count -= count;
@@ -126,7 +136,7 @@ std::uint8_t* copy_pixels_of(Line& line, std::int64_t count, const Image& input,
 }
 
 template <std::size_t kChannels>
-std::uint8_t* write_line(Line line, const Image& input, std::uint8_t* to) {
+std::uint8_t* write_line(InputLine line, const Image& input, std::uint8_t* to) {
   constexpr std::int64_t kMostSide = 32767;
   const auto [height, width] = input.size;
   if (kChannels != 3 || std::max(height, width) > kMostSide)
@@ -171,9 +181,9 @@ void map_nearest_fixed(const MapAffine& map, const Image& input,
   std::int64_t row_y = to_fixed(m[5] + m[3] * 0.5 + m[4] * 0.5);
   std::uint8_t* to = output.pixels.data();
   for (std::int64_t y = 0; y < map.size.height; ++y) {
-    const Stretch both =
-        inside(row_y, step_y, height << 16,
-               inside(row_x, step_x, width << 16, {0, map.size.width}));
+    const Stretch both = stretch_inside(
+        row_y, step_y, height << 16,
+        stretch_inside(row_x, step_x, width << 16, {0, map.size.width}));
     to = write_fill<kChannels>(map.fill, both.begin, to);
     to = write_line<kChannels>({.count = both.end - both.begin,
                                 .x = row_x + both.begin * step_x,
@@ -290,7 +300,7 @@ void apply(const MapAffine& map, const Image& input, Image& output) {
       break;
   }
   if (map.matrix[1] == 0 && map.matrix[3] == 0)
-    map_scaled(map, input, output);
+    (input.channels == 3 ? map_scaled<3> : map_scaled<1>)(map, input, output);
   else if (fits_fixed_point(map))
     (input.channels == 3 ? map_nearest_fixed<3>
                          : map_nearest_fixed<1>)(map, input, output);

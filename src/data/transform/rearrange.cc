@@ -1,6 +1,7 @@
 #include "src/data/transform/rearrange.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "src/data/transform/pixel_kernels.h"
 
@@ -33,12 +34,41 @@ std::int64_t source_of(std::int64_t position, std::int64_t length,
   return -1;
 }
 
-template <class Copy>
-void for_each_pixel(Image& output, const Copy& copy) {
+// Pixels `begin` … `end` - 1 of an output row; `from` is the row of the input,
+// or null for the fill.
+std::uint8_t* pad_pixels(const Pad& pad, const Image& input,
+                         const std::uint8_t* from, std::int64_t begin,
+                         std::int64_t end, std::uint8_t* to) {
+  for (std::int64_t x = begin; x < end; ++x) {
+    const std::int64_t column =
+        source_of(x - pad.sides[0], input.size.width, pad.mode);
+    to = std::copy_n(from == nullptr || column < 0
+                         ? pad.fill.data()
+                         : from + column * input.channels,
+                     input.channels, to);
+  }
+  return to;
+}
+
+template <std::size_t kChannels>
+void turn_pixels(const Turn& turn, const Image& input, Image& output) {
+  const std::int64_t last_row = input.size.height - 1;
+  const std::int64_t last_column = input.size.width - 1;
   std::uint8_t* to = output.pixels.data();
   for (std::int64_t y = 0; y < output.size.height; ++y)
-    for (std::int64_t x = 0; x < output.size.width; ++x, to += output.channels)
-      copy(y, x, to);
+    for (std::int64_t x = 0; x < output.size.width; ++x, to += kChannels) {
+      std::int64_t from_y = last_row - y;
+      std::int64_t from_x = last_column - x;
+      if (turn.quarters == 1) {
+        from_y = x;
+        from_x = last_column - y;
+      } else if (turn.quarters == 3) {
+        from_y = last_row - x;
+        from_x = y;
+      }
+      std::memcpy(to, row_of(input, from_y) + from_x * std::int64_t{kChannels},
+                  kChannels);
+    }
 }
 
 }  // namespace
@@ -55,18 +85,18 @@ void apply(const Pad& pad, const Image& input, Image& output) {
   const auto [height, width] = input.size;
   reshape(output, {height + top + bottom, width + left + right},
           input.channels);
-  for_each_pixel(output, [&, before_row = top, before_column = left](
-                             std::int64_t y, std::int64_t x, std::uint8_t* to) {
-    const std::int64_t from_y =
-        source_of(y - before_row, input.size.height, pad.mode);
-    const std::int64_t from_x =
-        source_of(x - before_column, input.size.width, pad.mode);
-    if (from_y < 0 || from_x < 0)
-      std::copy_n(pad.fill.data(), input.channels, to);
-    else
-      std::copy_n(row_of(input, from_y) + from_x * input.channels,
-                  input.channels, to);
-  });
+  std::uint8_t* to = output.pixels.data();
+  for (std::int64_t y = 0; y < output.size.height; ++y) {
+    const std::int64_t from_y = source_of(y - top, height, pad.mode);
+    if (from_y < 0) {
+      to = pad_pixels(pad, input, nullptr, 0, output.size.width, to);
+      continue;
+    }
+    const std::uint8_t* const from = row_of(input, from_y);
+    to = pad_pixels(pad, input, from, 0, left, to);
+    to = std::copy_n(from, width * input.channels, to);
+    to = pad_pixels(pad, input, from, left + width, output.size.width, to);
+  }
 }
 
 void apply(const Crop& crop, const Image& input, Image& output) {
@@ -100,20 +130,7 @@ void apply(const Turn& turn, const Image& input, Image& output) {
   const auto [height, width] = input.size;
   reshape(output, turn.quarters == 2 ? input.size : ImageSize{width, height},
           input.channels);
-  for_each_pixel(output, [&, last_row = height - 1, last_column = width - 1](
-                             std::int64_t y, std::int64_t x, std::uint8_t* to) {
-    std::int64_t from_y = last_row - y;
-    std::int64_t from_x = last_column - x;
-    if (turn.quarters == 1) {
-      from_y = x;
-      from_x = last_column - y;
-    } else if (turn.quarters == 3) {
-      from_y = last_row - x;
-      from_x = y;
-    }
-    std::copy_n(row_of(input, from_y) + from_x * input.channels, input.channels,
-                to);
-  });
+  (input.channels == 3 ? turn_pixels<3> : turn_pixels<1>)(turn, input, output);
 }
 
 }  // namespace lockstep::transforms

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <span>
 
 #include "src/data/transform/rearrange.h"
 
@@ -33,6 +35,16 @@ void find_nearest(std::int64_t in, std::int64_t out,
   }
 }
 
+template <std::size_t kChannels>
+std::uint8_t* pick_columns(std::span<const std::int64_t> columns,
+                           const std::uint8_t* row, std::uint8_t* to) {
+  for (const std::int64_t column : columns) {
+    std::memcpy(to, row + column * std::int64_t{kChannels}, kChannels);
+    to += kChannels;
+  }
+  return to;
+}
+
 }  // namespace
 
 void Resizer::pick_nearest(const ImageSize& size, const Image& input,
@@ -44,8 +56,8 @@ void Resizer::pick_nearest(const ImageSize& size, const Image& input,
   for (const std::int64_t row : nearest_rows_) {
     const std::uint8_t* from =
         input.pixels.data() + row * input.size.width * input.channels;
-    for (const std::int64_t column : nearest_columns_)
-      to = std::copy_n(from + column * input.channels, input.channels, to);
+    to = (input.channels == 3 ? pick_columns<3>
+                              : pick_columns<1>)(nearest_columns_, from, to);
   }
 }
 
