@@ -50,6 +50,16 @@ struct WeightedColumns {
   std::int64_t count = 0;
 };
 
+// Rows of floats of which each number is a weighted sum of those at its place,
+// added in order.
+struct WeightedFloats {
+  const float* const* rows = nullptr;
+  const float* weights = nullptr;
+  std::size_t rows_count = 0;
+  std::size_t count = 0;  // of numbers
+  float* to = nullptr;
+};
+
 // RGB pixels of an image that lie on a line, `count` of them from (x, y) on.
 // Coordinates have 16 places after the binary point; all pixels lie in the
 // image and are not its last one.
@@ -85,6 +95,10 @@ struct PixelKernels {
   // Reads up to kLanes - 1 bytes beyond the last pixel of the last row.
   void (*sum_rows)(const WeightedRows& rows);
   void (*sum_columns)(const WeightedColumns& columns);
+  void (*sum_floats)(const WeightedFloats& floats);
+  // Numbers of 0 to 255, and a little beyond; halves go to the even number.
+  void (*round_floats)(const float* numbers, std::size_t count,
+                       std::uint8_t* to);
 };
 
 const PixelKernels& pixel_kernels(InstructionSet set = best_instruction_set());

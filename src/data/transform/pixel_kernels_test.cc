@@ -147,7 +147,10 @@ class PixelKernelsOfSet : public ::testing::TestWithParam<InstructionSet> {
     constexpr std::array<float, 5> kSpecial{0, 1, 2, 1e9f, 3e38f};
     const auto which = static_cast<std::size_t>(below(20));
     if (which < kSpecial.size()) return kSpecial[which];
-    return std::uniform_real_distribution<float>(0, 3)(random_);
+    return factor(3);
+  }
+  float factor(float most) {
+    return std::uniform_real_distribution<float>(0, most)(random_);
   }
   const PixelKernels& kernels() const { return pixel_kernels(GetParam()); }
 
@@ -333,6 +336,46 @@ TEST_P(PixelKernelsOfSet, SumRows) {
         for (std::int64_t channel = 0; channel < rows.channels; ++channel)
           ASSERT_EQ(drawn.to[at++], drawn.expected(y, x, channel));
   }
+}
+
+TEST_P(PixelKernelsOfSet, SumAndRoundFloats) {
+  for (int trial = 0; trial < kTrials; ++trial) {
+    const auto count = static_cast<std::size_t>(below(150));
+    std::vector<float> weights(static_cast<std::size_t>(1 + below(9)));
+    std::vector<std::vector<float>> rows(weights.size());
+    std::vector<const float*> addresses;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      weights[i] = factor(3) / static_cast<float>(rows.size());
+      for (const std::uint8_t byte : draw(count))
+        rows[i].push_back(static_cast<float>(byte) + factor(1) - 0.5f);
+      addresses.push_back(rows[i].data());
+    }
+    std::vector<float> sums(count);
+    kernels().sum_floats({.rows = addresses.data(),
+                          .weights = weights.data(),
+                          .rows_count = rows.size(),
+                          .count = count,
+                          .to = sums.data()});
+    Pixels bytes(count);
+    kernels().round_floats(sums.data(), count, bytes.data());
+    for (std::size_t x = 0; x < count; ++x) {
+      float sum = 0;
+      for (std::size_t i = 0; i < rows.size(); ++i)
+        sum += weights[i] * rows[i][x];
+      ASSERT_EQ(sums[x], sum);
+      ASSERT_EQ(bytes[x], static_cast<std::uint8_t>(
+                              std::clamp(std::nearbyint(sum), 0.0f, 255.0f)));
+    }
+  }
+}
+
+TEST_P(PixelKernelsOfSet, RoundHalvesToEvenNumbers) {
+  std::vector<float> halves;
+  for (int i = 0; i < 255; ++i) halves.push_back(static_cast<float>(i) + 0.5f);
+  Pixels bytes(halves.size());
+  kernels().round_floats(halves.data(), halves.size(), bytes.data());
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    ASSERT_EQ(bytes[i], (i + 1) / 2 * 2);
 }
 
 INSTANTIATE_TEST_SUITE_P(Each, PixelKernelsOfSet,
