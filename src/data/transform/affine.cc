@@ -143,8 +143,9 @@ std::uint8_t* write_line(InputLine line, const Image& input, std::uint8_t* to) {
     return copy_pixels_of<kChannels>(line, line.count, input, to);
   // The kernel must not touch what lies behind the last pixel of the input,
   // which is where a line begins or ends, nor behind the last of the line.
-  const auto is_last = [&](std::int64_t x, std::int64_t y) {
-    return (y >> 16) == height - 1 && (x >> 16) == width - 1;
+  const auto is_last = [last_row = height - 1, last_column = width - 1](
+                           std::int64_t x, std::int64_t y) {
+    return (y >> 16) == last_row && (x >> 16) == last_column;
   };
   while (line.count > 0 && is_last(line.x, line.y))
     to = copy_pixels_of<kChannels>(line, 1, input, to);

@@ -34,22 +34,6 @@ std::int64_t source_of(std::int64_t position, std::int64_t length,
   return -1;
 }
 
-// Pixels `begin` … `end` - 1 of an output row; `from` is the row of the input,
-// or null for the fill.
-std::uint8_t* pad_pixels(const Pad& pad, const Image& input,
-                         const std::uint8_t* from, std::int64_t begin,
-                         std::int64_t end, std::uint8_t* to) {
-  for (std::int64_t x = begin; x < end; ++x) {
-    const std::int64_t column =
-        source_of(x - pad.sides[0], input.size.width, pad.mode);
-    to = std::copy_n(from == nullptr || column < 0
-                         ? pad.fill.data()
-                         : from + column * input.channels,
-                     input.channels, to);
-  }
-  return to;
-}
-
 template <std::size_t kChannels>
 void turn_pixels(const Turn& turn, const Image& input, Image& output) {
   const std::int64_t last_row = input.size.height - 1;
@@ -86,16 +70,28 @@ void apply(const Pad& pad, const Image& input, Image& output) {
   reshape(output, {height + top + bottom, width + left + right},
           input.channels);
   std::uint8_t* to = output.pixels.data();
+  // Pixels `begin` … `end` - 1 of a row; `from` is that of the input, or null.
+  const auto write_sides = [&](const std::uint8_t* from, std::int64_t begin,
+                               std::int64_t end) {
+    for (std::int64_t x = begin; x < end; ++x) {
+      const std::int64_t column =
+          source_of(x - pad.sides[0], input.size.width, pad.mode);
+      to = std::copy_n(from == nullptr || column < 0
+                           ? pad.fill.data()
+                           : from + column * input.channels,
+                       input.channels, to);
+    }
+  };
   for (std::int64_t y = 0; y < output.size.height; ++y) {
     const std::int64_t from_y = source_of(y - top, height, pad.mode);
     if (from_y < 0) {
-      to = pad_pixels(pad, input, nullptr, 0, output.size.width, to);
+      write_sides(nullptr, 0, output.size.width);
       continue;
     }
     const std::uint8_t* const from = row_of(input, from_y);
-    to = pad_pixels(pad, input, from, 0, left, to);
+    write_sides(from, 0, left);
     to = std::copy_n(from, width * input.channels, to);
-    to = pad_pixels(pad, input, from, left + width, output.size.width, to);
+    write_sides(from, left + width, output.size.width);
   }
 }
 
