@@ -56,6 +56,7 @@ void* counted_new(std::size_t bytes, std::size_t alignment) {
 
 // glibc's own, under the names that stay when a program replaces malloc().
 extern "C" {
+// NOLINTNEXTLINE(readability-identifier-naming): glibc's name
 void* __libc_malloc(std::size_t bytes);
 void* malloc(std::size_t bytes) {
   ++mallocs;
