@@ -135,40 +135,55 @@ std::uint8_t* copy_pixels_of(InputLine& line, std::int64_t count,
   return to;
 }
 
-template <std::size_t kChannels>
-std::uint8_t* write_line(InputLine line, const Image& input, std::uint8_t* to) {
-  constexpr std::int64_t kMostSide = 32767;
-  const auto [height, width] = input.size;
-  if (kChannels != 3 || std::max(height, width) > kMostSide)
-    return copy_pixels_of<kChannels>(line, line.count, input, to);
-  // The kernel must not touch what lies behind the last pixel of the input,
-  // which is where a line begins or ends, nor behind the last of the line.
-  const auto is_last = [last_row = height - 1, last_column = width - 1](
-                           std::int64_t x, std::int64_t y) {
-    return (y >> 16) == last_row && (x >> 16) == last_column;
-  };
-  while (line.count > 0 && is_last(line.x, line.y))
-    to = copy_pixels_of<kChannels>(line, 1, input, to);
-  std::int64_t by_kernel = line.count - 1;
-  while (by_kernel > 0 && is_last(line.x + (by_kernel - 1) * line.step_x,
-                                  line.y + (by_kernel - 1) * line.step_y))
-    --by_kernel;
+// The part of a line that lies in the last pixel of an image of `size`.
+Stretch in_last_pixel(const InputLine& line, const ImageSize& size) {
+  constexpr std::int64_t kOne = 1 << 16;
+  const std::int64_t x = line.x - (size.width - 1) * kOne;
+  const std::int64_t y = line.y - (size.height - 1) * kOne;
+  const std::int64_t steps = line.count - 1;
+  // Most lines stay above the last row, or left of the last column.
+  if (std::max(x, x + steps * line.step_x) < 0 ||
+      std::max(y, y + steps * line.step_y) < 0)
+    return {};
+  return stretch_inside(y, line.step_y, kOne,
+                        stretch_inside(x, line.step_x, kOne, {0, line.count}));
+}
+
+// RGB pixels, none of which is the last one of the input.
+std::uint8_t* copy_by_kernel(InputLine& line, std::int64_t count,
+                             const Image& input, std::uint8_t* to) {
+  const std::int64_t by_kernel = count - 1;  // it writes behind its last one
   if (by_kernel > 0) {
     pixel_kernels().copy_line(
         {.from = input.pixels.data(),
          .to = to,
          .count = by_kernel,
-         .width = static_cast<std::int32_t>(width),
+         .width = static_cast<std::int32_t>(input.size.width),
          .x = static_cast<std::int32_t>(line.x),
          .y = static_cast<std::int32_t>(line.y),
          .step_x = static_cast<std::int32_t>(line.step_x),
          .step_y = static_cast<std::int32_t>(line.step_y)});
-    to += by_kernel * std::int64_t{kChannels};
+    to += by_kernel * 3;
     line.x += by_kernel * line.step_x;
     line.y += by_kernel * line.step_y;
     line.count -= by_kernel;
+    count = 1;
   }
-  return copy_pixels_of<kChannels>(line, line.count, input, to);
+  return copy_pixels_of<3>(line, count, input, to);
+}
+
+template <std::size_t kChannels>
+std::uint8_t* write_line(InputLine line, const Image& input, std::uint8_t* to) {
+  constexpr std::int64_t kMostSide = 32767;  // as the kernel's numbers have it
+  const bool is_large =
+      std::max(input.size.height, input.size.width) > kMostSide;
+  if (kChannels != 3 || is_large || line.count == 0)
+    return copy_pixels_of<kChannels>(line, line.count, input, to);
+  // Behind the last pixel of the input the kernel must not read.
+  const Stretch last = in_last_pixel(line, input.size);
+  to = copy_by_kernel(line, last.begin, input, to);
+  to = copy_pixels_of<3>(line, last.end - last.begin, input, to);
+  return copy_by_kernel(line, line.count, input, to);
 }
 
 template <std::size_t kChannels>

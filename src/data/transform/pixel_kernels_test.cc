@@ -152,6 +152,11 @@ class PixelKernelsOfSet : public ::testing::TestWithParam<InstructionSet> {
   float factor(float most) {
     return std::uniform_real_distribution<float>(0, most)(random_);
   }
+  // Also sums below 0 and above 255 come of these, of up to 11 pixels, but 32
+  // bits hold them.
+  std::int32_t weight() {
+    return static_cast<std::int32_t>(below(3 << 18)) - (1 << 18);
+  }
   const PixelKernels& kernels() const { return pixel_kernels(GetParam()); }
 
   static constexpr std::uint32_t kSeed = 20261127;
@@ -248,9 +253,7 @@ TEST_P(PixelKernelsOfSet, SumColumns) {
   for (int trial = 0; trial < kTrials; ++trial) {
     const std::int64_t bytes = 1 + below(150);
     std::vector<std::int32_t> weights(static_cast<std::size_t>(1 + below(9)));
-    // Also sums below 0 and above 255.
-    for (std::int32_t& weight : weights)
-      weight = static_cast<std::int32_t>(below(1 << 22)) - (1 << 20);
+    for (std::int32_t& one : weights) one = weight();
     const auto count = std::ssize(weights);
     const Pixels from = draw(static_cast<std::size_t>(bytes * count));
     Pixels to(static_cast<std::size_t>(bytes));
@@ -317,8 +320,7 @@ TEST_P(PixelKernelsOfSet, SumRows) {
             drawn.weights.begin() +
                 (x * rows.groups + tap / pixels) * WeightedRows::kLanes +
                 tap % pixels * rows.channels,
-            rows.channels,
-            static_cast<std::int32_t>(below(1 << 22)) - (1 << 20));
+            rows.channels, weight());
     }
     drawn.from = draw(
         static_cast<std::size_t>(rows.rows * rows.from_width * rows.channels +
