@@ -15,10 +15,16 @@
 
 namespace lockstep {
 
+inline constexpr std::size_t kWholeFile =
+    std::numeric_limits<std::size_t>::max();
+
 // The contents of the file at `path`, of a longer one the first `most_bytes`.
-std::vector<std::byte> read_data_file(
-    const std::filesystem::path& path,
-    std::size_t most_bytes = std::numeric_limits<std::size_t>::max());
+std::vector<std::byte> read_data_file(const std::filesystem::path& path,
+                                      std::size_t most_bytes = kWholeFile);
+
+// The same into `contents`, whose memory is used again.
+void read_data_file(const std::string& path, std::vector<std::byte>& contents,
+                    std::size_t most_bytes = kWholeFile);
 
 // Every message about a malformed file has the same four facts.
 struct MalformedFile {

@@ -78,6 +78,10 @@ class ImageFolder final : public SampleSource {
   class Workers;
 
   void list_class(const std::string& name);
+  // The path of sample `index` below the folder of its class.
+  std::string_view name_in_class(std::int64_t index) const;
+  // Overwrites `path`, whose memory is used again.
+  void write_path(std::int64_t index, std::string& path) const;
 
   std::filesystem::path root_;
   Compose transforms_;

@@ -77,7 +77,7 @@ void stop_at_scan_limit(j_common_ptr object) {
   if (image->input_scan_number > kMostScans) stop(object, kTooManyScans);
 }
 
-// A libjpeg object and the contents of one file.
+// A libjpeg object and the contents of one file. The name must live as long.
 class JpegFile {
  public:
   JpegFile(Bytes contents, std::string_view name)
@@ -124,7 +124,8 @@ class JpegFile {
     if (image_.unread_marker == JPEG_EOI) return;
     const Bytes rest = contents_.last(image_.src->bytes_in_buffer);
     constexpr std::array kEnd = {std::byte{0xff}, std::byte{JPEG_EOI}};
-    if (std::search(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) ==
+    // From the end, where an intact file has it.
+    if (std::find_end(rest.begin(), rest.end(), kEnd.begin(), kEnd.end()) ==
         rest.end())
       refuse_truncated();
   }
@@ -149,7 +150,7 @@ class JpegFile {
     const std::string most = fmt::format("at most {} scans", kMostScans);
     const bool scans = errors_.code == kTooManyScans;
     throw malformed_file(
-        {.file = name_,
+        {.file = std::string(name_),
          .problem = scans ? "it has too many scans" : "it is damaged",
          .offset = offset(),
          .expected = scans ? most : "the data of an intact JPEG image",
@@ -157,7 +158,7 @@ class JpegFile {
   }
 
   [[noreturn]] void refuse_truncated() const {
-    throw malformed_file({.file = name_,
+    throw malformed_file({.file = std::string(name_),
                           .problem = "it is truncated",
                           .offset = contents_.size(),
                           .expected = "more data of a JPEG image",
@@ -171,7 +172,7 @@ class JpegFile {
   }
 
   Bytes contents_;
-  std::string name_;
+  std::string_view name_;
   JpegErrors errors_{};
   jpeg_progress_mgr progress_{};
   jpeg_decompress_struct image_{};
@@ -208,7 +209,8 @@ class JpegDecoder final : public ImageDecoder {
  public:
   StoredImage open(Bytes contents, std::string_view name,
                    const DecodeOptions& options) override {
-    JpegFile& file = file_.emplace(contents, name);
+    name_ = name;
+    JpegFile& file = file_.emplace(contents, name_);
     file.read_header();
     jpeg_decompress_struct& image = file.image();
     size_ = {.height = image.image_height, .width = image.image_width};
@@ -286,6 +288,7 @@ class JpegDecoder final : public ImageDecoder {
     file_.reset();
   }
 
+  std::string name_{};  // used again
   std::optional<JpegFile> file_{};
   ImageSize size_{};
   RowForm form_{};

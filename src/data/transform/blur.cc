@@ -1,7 +1,8 @@
 #include "src/data/transform/blur.h"
 
-#include <algorithm>
 #include <cmath>
+
+#include "src/data/transform/pixel_kernels.h"
 
 namespace lockstep::transforms {
 namespace {
@@ -27,41 +28,50 @@ std::int64_t reflected(std::int64_t position, std::int64_t length) {
 
 }  // namespace
 
+void Blurrer::sum(std::size_t count, float* to) const {
+  pixel_kernels().sum_floats({.rows = rows_.data(),
+                              .weights = kernel_.data(),
+                              .rows_count = kernel_.size(),
+                              .count = count,
+                              .to = to});
+}
+
 void Blurrer::blur_rows(const Blur& blur, const Image& image) {
   find_kernel(blur.kernel.width, blur.sigma, kernel_);
   between_.resize(image.pixels.size());
   const auto [height, width] = image.size;
-  float* to = between_.data();
+  const std::int64_t channels = image.channels;
+  const std::int64_t around = blur.kernel.width / 2;
+  row_.resize(static_cast<std::size_t>((width + 2 * around) * channels));
+  rows_.clear();
+  for (std::size_t tap = 0; tap < kernel_.size(); ++tap)
+    rows_.push_back(row_.data() + tap * static_cast<std::size_t>(channels));
   for (std::int64_t y = 0; y < height; ++y) {
-    const std::uint8_t* row = image.pixels.data() + y * width * image.channels;
-    for (std::int64_t x = 0; x < width; ++x)
-      for (std::int64_t channel = 0; channel < image.channels; ++channel) {
-        float sum = 0;
-        std::int64_t from = x - blur.kernel.width / 2;
-        for (const float weight : kernel_)
-          sum += weight *
-                 static_cast<float>(
-                     row[reflected(from++, width) * image.channels + channel]);
-        *to++ = sum;
-      }
+    const std::uint8_t* from = image.pixels.data() + y * width * channels;
+    float* to = row_.data();
+    for (std::int64_t x = -around; x < width + around; ++x)
+      for (std::int64_t channel = 0; channel < channels; ++channel)
+        *to++ =
+            static_cast<float>(from[reflected(x, width) * channels + channel]);
+    sum(static_cast<std::size_t>(width * channels),
+        between_.data() + y * width * channels);
   }
 }
 
 void Blurrer::blur_columns(const Blur& blur, Image& image) {
   find_kernel(blur.kernel.height, blur.sigma, kernel_);
   const std::int64_t height = image.size.height;
+  const std::int64_t around = blur.kernel.height / 2;
   const std::int64_t row = image.size.width * image.channels;
-  std::uint8_t* to = image.pixels.data();
-  for (std::int64_t y = 0; y < height; ++y)
-    for (std::int64_t x = 0; x < row; ++x) {
-      float sum = 0;
-      std::int64_t from = y - blur.kernel.height / 2;
-      for (const float weight : kernel_)
-        sum += weight * between_[static_cast<std::size_t>(
-                            reflected(from++, height) * row + x)];
-      *to++ = static_cast<std::uint8_t>(
-          std::clamp(std::nearbyint(sum), 0.0f, 255.0f));
-    }
+  row_.resize(static_cast<std::size_t>(row));
+  for (std::int64_t y = 0; y < height; ++y) {
+    rows_.clear();
+    for (std::int64_t from = y - around; from <= y + around; ++from)
+      rows_.push_back(between_.data() + reflected(from, height) * row);
+    sum(row_.size(), row_.data());
+    pixel_kernels().round_floats(row_.data(), row_.size(),
+                                 image.pixels.data() + y * row);
+  }
 }
 
 void Blurrer::apply(const Blur& blur, Image& image) {

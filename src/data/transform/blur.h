@@ -21,9 +21,13 @@ class Blurrer {
  private:
   void blur_rows(const Blur& blur, const Image& image);
   void blur_columns(const Blur& blur, Image& image);
+  // The sums of `rows_` by the weights of `kernel_`.
+  void sum(std::size_t count, float* to) const;
 
   std::vector<float> kernel_{};
   std::vector<float> between_{};  // after the rows
+  std::vector<float> row_{};
+  std::vector<const float*> rows_{};  // one for each weight
 };
 
 }  // namespace lockstep::transforms

@@ -97,6 +97,8 @@ class ImageFolder::Workers {
     transforms::Pipeline pipeline{};
     std::vector<transforms::Operation> operations{};
     Image image{};
+    std::string path{};
+    std::vector<std::byte> contents{};
   };
 
   // Calls `use` with a worker that no other thread has.
@@ -180,13 +182,27 @@ std::int64_t ImageFolder::label(std::int64_t index) const {
   return std::ranges::upper_bound(class_ends_, index) - class_ends_.begin();
 }
 
-fs::path ImageFolder::path(std::int64_t index) const {
-  const std::int64_t known = label(index);
+std::string_view ImageFolder::name_in_class(std::int64_t index) const {
   const auto i = static_cast<std::size_t>(index);
   const std::size_t begin = i == 0 ? 0 : name_ends_[i - 1];
-  const std::string name = names_.substr(begin, name_ends_[i] - begin);
-  if (!options_.labelled) return root_ / name;
-  return root_ / class_names_[static_cast<std::size_t>(known)] / name;
+  return std::string_view(names_).substr(begin, name_ends_[i] - begin);
+}
+
+fs::path ImageFolder::path(std::int64_t index) const {
+  std::string written;
+  write_path(index, written);
+  return written;
+}
+
+void ImageFolder::write_path(std::int64_t index, std::string& path) const {
+  const std::int64_t known = label(index);
+  path = root_.native();
+  if (!path.ends_with('/')) path += '/';
+  if (options_.labelled) {
+    path += class_names_[static_cast<std::size_t>(known)];
+    path += '/';
+  }
+  path += name_in_class(index);
 }
 
 std::uint32_t ImageFolder::listing_checksum() const {
@@ -206,11 +222,11 @@ std::uint32_t ImageFolder::listing_checksum() const {
 
 std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
                                std::span<float> image) const {
-  const fs::path file = path(index);
-  const std::string name = file.string();
-  const std::vector<std::byte> contents = read_data_file(file);
   workers_->borrow([&](Workers::Worker& worker) {
-    const ImageSize size = worker.reader.open(contents, name, options_.decode);
+    write_path(index, worker.path);
+    read_data_file(worker.path, worker.contents);
+    const ImageSize size =
+        worker.reader.open(worker.contents, worker.path, options_.decode);
     transforms::draw_all(
         transforms_.transforms(), size,
         {options_.seed, epoch, static_cast<std::uint64_t>(index)},
@@ -226,8 +242,8 @@ std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
         worker.pipeline.apply_to_pixels(rest, worker.image);
     if (worker.image.pixels.size() != image.size())
       throw InvalidArgument(
-          fmt::format("cannot read image {} into {} numbers; it has {}", name,
-                      image.size(), worker.image.pixels.size()));
+          fmt::format("cannot read image {} into {} numbers; it has {}",
+                      worker.path, image.size(), worker.image.pixels.size()));
     transforms::apply_to_numbers(rest.subspan(done), worker.image, image);
   });
   return label(index);

@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <numbers>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -23,9 +22,11 @@ std::pair<double, double> mapped(const Matrix& matrix, double x, double y) {
 // PIL rounds sine and cosine to 15 decimal places, so that a right angle's are
 // whole. Multiplying by 1e15 would round twice.
 double to_15_places(double value) {
-  const std::string decimal = fmt::format("{:.15f}", value);
+  std::array<char, 32> decimal{};
+  const auto end =
+      fmt::format_to_n(decimal.data(), decimal.size(), "{:.15f}", value).out;
   double rounded = 0;
-  std::from_chars(decimal.data(), decimal.data() + decimal.size(), rounded);
+  std::from_chars(decimal.data(), end, rounded);
   return rounded;
 }
 

@@ -26,28 +26,48 @@ void for_each_channel(const ImageSize& size, std::span<float> numbers,
     change(channel, numbers.subspan(channel * area, area));
 }
 
+void normalize(const NormalizeBy& by, std::size_t channel,
+               std::span<float> numbers) {
+  for (float& number : numbers)
+    number = (number - by.mean[channel]) / by.standard_deviation[channel];
+}
+
+template <std::size_t kChannels>
+void look_up_all(const NumberTables& tables, const Image& image,
+                 float* numbers) {
+  const auto area =
+      static_cast<std::size_t>(image.size.height * image.size.width);
+  const std::uint8_t* from = image.pixels.data();
+  for (std::size_t i = 0; i < area; ++i)
+    for (std::size_t channel = 0; channel < kChannels; ++channel)
+      numbers[channel * area + i] = tables[channel][*from++];
+}
+
 }  // namespace
 
-void apply(const ToFloat&, const Image& image, std::span<float> numbers) {
-  std::array<float, 256> table{};
-  for (std::size_t i = 0; i < table.size(); ++i)
-    table[i] = static_cast<float>(i) / 255.0f;
-  const auto channels = static_cast<std::size_t>(image.channels);
-  for_each_channel(image.size, numbers,
-                   [&](std::size_t channel, std::span<float> out) {
-                     const std::uint8_t* from = image.pixels.data() + channel;
-                     for (std::size_t i = 0; i < out.size(); ++i)
-                       out[i] = table[from[i * channels]];
-                   });
+void apply(const ToFloat&, NumberTables& tables) {
+  for (std::array<float, 256>& table : tables)
+    for (std::size_t i = 0; i < table.size(); ++i)
+      table[i] = static_cast<float>(i) / 255.0f;
+}
+
+void apply(const NormalizeBy& by, NumberTables& tables) {
+  for (std::size_t channel = 0; channel < tables.size(); ++channel)
+    normalize(by, channel, tables[channel]);
 }
 
 void apply(const NormalizeBy& by, const ImageSize& size,
            std::span<float> numbers) {
-  for_each_channel(
-      size, numbers, [&](std::size_t channel, std::span<float> out) {
-        for (float& number : out)
-          number = (number - by.mean[channel]) / by.standard_deviation[channel];
-      });
+  for_each_channel(size, numbers,
+                   [&](std::size_t channel, std::span<float> out) {
+                     normalize(by, channel, out);
+                   });
+}
+
+void look_up(const NumberTables& tables, const Image& image,
+             std::span<float> numbers) {
+  (image.channels == 3 ? look_up_all<3> : look_up_all<1>)(tables, image,
+                                                          numbers.data());
 }
 
 void apply(const Erase& erase, const ImageSize& size,

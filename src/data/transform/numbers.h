@@ -13,9 +13,17 @@
 
 namespace lockstep::transforms {
 
-// Each pixel divided by 255, as float32.
-void apply(const ToFloat& to_float, const Image& image,
-           std::span<float> numbers);
+// The number that stands for each of the 256 values, in each channel: what each
+// operation makes of a value is computed once.
+using NumberTables = std::array<std::array<float, 256>, 3>;
+
+// The value divided by 255, as float32.
+void apply(const ToFloat& to_float, NumberTables& tables);
+void apply(const NormalizeBy& by, NumberTables& tables);
+
+// Writes the number of each pixel.
+void look_up(const NumberTables& tables, const Image& image,
+             std::span<float> numbers);
 
 // `numbers` are those of an image of `size`.
 void apply(const NormalizeBy& by, const ImageSize& size,

@@ -59,20 +59,23 @@ std::size_t Pipeline::apply_to_pixels(std::span<const Operation> operations,
 
 void apply_to_numbers(std::span<const Operation> operations, const Image& image,
                       std::span<float> numbers) {
-  for (const Operation& operation : operations)
-    std::visit(
-        [&](const auto& one) {
-          using T = std::remove_cvref_t<decltype(one)>;
-          if constexpr (std::is_same_v<T, ToFloat>) {
-            apply(one, image, numbers);
-          } else if constexpr (std::is_same_v<T, NormalizeBy>) {
-            check_channels(one, image);
-            apply(one, image.size, numbers);
-          } else if constexpr (std::is_same_v<T, Erase>) {
-            apply(one, image.size, numbers);
-          }
-        },
-        operation);
+  NumberTables tables;
+  apply(std::get<ToFloat>(operations.front()), tables);
+  std::size_t done = 1;
+  for (; done < operations.size(); ++done) {
+    const auto* by = std::get_if<NormalizeBy>(&operations[done]);
+    if (by == nullptr) break;
+    check_channels(*by, image);
+    apply(*by, tables);
+  }
+  look_up(tables, image, numbers);
+  for (const Operation& operation : operations.subspan(done))
+    if (const auto* by = std::get_if<NormalizeBy>(&operation)) {
+      check_channels(*by, image);
+      apply(*by, image.size, numbers);
+    } else if (const auto* erase = std::get_if<Erase>(&operation)) {
+      apply(*erase, image.size, numbers);
+    }
 }
 
 }  // namespace lockstep::transforms

@@ -1,6 +1,9 @@
 #include "src/data/transform/rearrange.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "src/data/transform/pixel_kernels.h"
 
 namespace lockstep::transforms {
 namespace {
@@ -31,12 +34,25 @@ std::int64_t source_of(std::int64_t position, std::int64_t length,
   return -1;
 }
 
-template <class Copy>
-void for_each_pixel(Image& output, const Copy& copy) {
+template <std::size_t kChannels>
+void turn_pixels(const Turn& turn, const Image& input, Image& output) {
+  const std::int64_t last_row = input.size.height - 1;
+  const std::int64_t last_column = input.size.width - 1;
   std::uint8_t* to = output.pixels.data();
   for (std::int64_t y = 0; y < output.size.height; ++y)
-    for (std::int64_t x = 0; x < output.size.width; ++x, to += output.channels)
-      copy(y, x, to);
+    for (std::int64_t x = 0; x < output.size.width; ++x, to += kChannels) {
+      std::int64_t from_y = last_row - y;
+      std::int64_t from_x = last_column - x;
+      if (turn.quarters == 1) {
+        from_y = x;
+        from_x = last_column - y;
+      } else if (turn.quarters == 3) {
+        from_y = last_row - x;
+        from_x = y;
+      }
+      std::memcpy(to, row_of(input, from_y) + from_x * std::int64_t{kChannels},
+                  kChannels);
+    }
 }
 
 }  // namespace
@@ -53,18 +69,30 @@ void apply(const Pad& pad, const Image& input, Image& output) {
   const auto [height, width] = input.size;
   reshape(output, {height + top + bottom, width + left + right},
           input.channels);
-  for_each_pixel(output, [&, before_row = top, before_column = left](
-                             std::int64_t y, std::int64_t x, std::uint8_t* to) {
-    const std::int64_t from_y =
-        source_of(y - before_row, input.size.height, pad.mode);
-    const std::int64_t from_x =
-        source_of(x - before_column, input.size.width, pad.mode);
-    if (from_y < 0 || from_x < 0)
-      std::copy_n(pad.fill.data(), input.channels, to);
-    else
-      std::copy_n(row_of(input, from_y) + from_x * input.channels,
-                  input.channels, to);
-  });
+  std::uint8_t* to = output.pixels.data();
+  // Pixels `begin` … `end` - 1 of a row; `from` is that of the input, or null.
+  const auto write_sides = [&](const std::uint8_t* from, std::int64_t begin,
+                               std::int64_t end) {
+    for (std::int64_t x = begin; x < end; ++x) {
+      const std::int64_t column =
+          source_of(x - pad.sides[0], input.size.width, pad.mode);
+      to = std::copy_n(from == nullptr || column < 0
+                           ? pad.fill.data()
+                           : from + column * input.channels,
+                       input.channels, to);
+    }
+  };
+  for (std::int64_t y = 0; y < output.size.height; ++y) {
+    const std::int64_t from_y = source_of(y - top, height, pad.mode);
+    if (from_y < 0) {
+      write_sides(nullptr, 0, output.size.width);
+      continue;
+    }
+    const std::uint8_t* const from = row_of(input, from_y);
+    write_sides(from, 0, left);
+    to = std::copy_n(from, width * input.channels, to);
+    write_sides(from, left + width, output.size.width);
+  }
 }
 
 void apply(const Crop& crop, const Image& input, Image& output) {
@@ -78,17 +106,19 @@ void apply(const Crop& crop, const Image& input, Image& output) {
 void apply(const Mirror& mirror, const Image& input, Image& output) {
   reshape(output, input.size, input.channels);
   const auto [height, width] = input.size;
+  const PixelKernels& kernels = pixel_kernels();
   for (std::int64_t y = 0; y < height; ++y) {
     std::uint8_t* to = row_of(output, y);
     if (mirror.axis == Axis::kVertical) {
       std::copy_n(row_of(input, height - 1 - y), width * input.channels, to);
       continue;
     }
-    const std::uint8_t* from = row_of(input, y + 1);
-    for (std::int64_t x = 0; x < width; ++x, to += input.channels) {
-      from -= input.channels;
-      std::copy_n(from, input.channels, to);
+    if (input.channels == 3) {
+      kernels.reverse(row_of(input, y), static_cast<std::size_t>(width), to);
+      continue;
     }
+    const std::uint8_t* from = row_of(input, y);
+    std::reverse_copy(from, from + width, to);
   }
 }
 
@@ -96,20 +126,7 @@ void apply(const Turn& turn, const Image& input, Image& output) {
   const auto [height, width] = input.size;
   reshape(output, turn.quarters == 2 ? input.size : ImageSize{width, height},
           input.channels);
-  for_each_pixel(output, [&, last_row = height - 1, last_column = width - 1](
-                             std::int64_t y, std::int64_t x, std::uint8_t* to) {
-    std::int64_t from_y = last_row - y;
-    std::int64_t from_x = last_column - x;
-    if (turn.quarters == 1) {
-      from_y = x;
-      from_x = last_column - y;
-    } else if (turn.quarters == 3) {
-      from_y = last_row - x;
-      from_x = y;
-    }
-    std::copy_n(row_of(input, from_y) + from_x * input.channels, input.channels,
-                to);
-  });
+  (input.channels == 3 ? turn_pixels<3> : turn_pixels<1>)(turn, input, output);
 }
 
 }  // namespace lockstep::transforms

@@ -2,19 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <span>
 
 #include "src/data/transform/rearrange.h"
 
 namespace lockstep::transforms {
 namespace {
-
-constexpr int kPlaces = 22;  // 32 bits, less 8 of the pixel and 2 of the sum
-constexpr std::int32_t kHalf = 1 << (kPlaces - 1);
-
-struct Filter {
-  double (*weight)(double distance);
-  double support;  // in input pixels, where the image grows
-};
 
 double triangle(double x) { return std::max(0.0, 1.0 - std::abs(x)); }
 
@@ -28,50 +22,55 @@ double cubic(double x) {
   return 0.0;
 }
 
-std::uint8_t to_8_bits(std::int32_t sum) {
-  return static_cast<std::uint8_t>(std::clamp(sum >> kPlaces, 0, 255));
-}
-
 // Each output pixel is the input pixel under its centre. PIL adds up the steps,
 // and so must we to round as it does.
-std::vector<std::int64_t> nearest(std::int64_t in, std::int64_t out) {
+void find_nearest(std::int64_t in, std::int64_t out,
+                  std::vector<std::int64_t>& sources) {
   const double step = static_cast<double>(in) / static_cast<double>(out);
-  std::vector<std::int64_t> sources(static_cast<std::size_t>(out));
+  sources.resize(static_cast<std::size_t>(out));
   double at = step * 0.5;
   for (std::int64_t& source : sources) {
     source = std::min(static_cast<std::int64_t>(at), in - 1);
     at += step;
   }
-  return sources;
 }
 
-void pick_nearest(const ImageSize& size, const Image& input, Image& output) {
-  reshape(output, size, input.channels);
-  const auto rows = nearest(input.size.height, size.height);
-  const auto columns = nearest(input.size.width, size.width);
-  std::uint8_t* to = output.pixels.data();
-  for (const std::int64_t row : rows) {
-    const std::uint8_t* from =
-        input.pixels.data() + row * input.size.width * input.channels;
-    for (const std::int64_t column : columns)
-      to = std::copy_n(from + column * input.channels, input.channels, to);
+template <std::size_t kChannels>
+std::uint8_t* pick_columns(std::span<const std::int64_t> columns,
+                           const std::uint8_t* row, std::uint8_t* to) {
+  for (const std::int64_t column : columns) {
+    std::memcpy(to, row + column * std::int64_t{kChannels}, kChannels);
+    to += kChannels;
   }
+  return to;
 }
 
 }  // namespace
 
+void Resizer::pick_nearest(const ImageSize& size, const Image& input,
+                           Image& output) {
+  reshape(output, size, input.channels);
+  find_nearest(input.size.height, size.height, nearest_rows_);
+  find_nearest(input.size.width, size.width, nearest_columns_);
+  std::uint8_t* to = output.pixels.data();
+  for (const std::int64_t row : nearest_rows_) {
+    const std::uint8_t* from =
+        input.pixels.data() + row * input.size.width * input.channels;
+    to = (input.channels == 3 ? pick_columns<3>
+                              : pick_columns<1>)(nearest_columns_, from, to);
+  }
+}
+
 void Resizer::find_weights(std::int64_t in, std::int64_t out,
                            Interpolation interpolation, Weights& weights) {
-  const Filter filter = interpolation == Interpolation::kBicubic
-                            ? Filter{cubic, 2.0}
-                            : Filter{triangle, 1.0};
+  const bool is_cubic = interpolation == Interpolation::kBicubic;
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double shrink = std::max(1.0, scale);
-  const double support = filter.support * shrink;
+  const double support = (is_cubic ? 2.0 : 1.0) * shrink;
   weights.taps = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
   weights.spans.resize(static_cast<std::size_t>(out));
   weights.values.assign(static_cast<std::size_t>(out * weights.taps), 0);
-  std::vector<double> exact(static_cast<std::size_t>(weights.taps));
+  weights.exact.resize(static_cast<std::size_t>(weights.taps));
   for (std::int64_t i = 0; i < out; ++i) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
     const std::int64_t first = std::max<std::int64_t>(
@@ -80,66 +79,69 @@ void Resizer::find_weights(std::int64_t in, std::int64_t out,
         in, static_cast<std::int64_t>(std::floor(center + support + 0.5)));
     double sum = 0;
     for (std::int64_t x = first; x < end; ++x) {
-      const double weight = filter.weight(
-          (static_cast<double>(x) - center + 0.5) * (1.0 / shrink));
-      exact[static_cast<std::size_t>(x - first)] = weight;
+      const double distance =
+          (static_cast<double>(x) - center + 0.5) * (1.0 / shrink);
+      const double weight = is_cubic ? cubic(distance) : triangle(distance);
+      weights.exact[static_cast<std::size_t>(x - first)] = weight;
       sum += weight;
     }
     std::int32_t* values = weights.values.data() + i * weights.taps;
     for (std::int64_t x = 0; x < end - first; ++x) {
-      double weight = exact[static_cast<std::size_t>(x)];
+      double weight = weights.exact[static_cast<std::size_t>(x)];
       if (sum != 0) weight /= sum;
       values[x] = static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) +
-                                            weight * (1 << kPlaces));
+                                            weight * (1 << kWeightPlaces));
     }
     weights.spans[static_cast<std::size_t>(i)] = {first, end - first};
   }
 }
 
-void Resizer::sum_rows(const Weights& weights, const Image& input,
-                       Image& output) {
-  const std::int64_t channels = input.channels;
-  std::uint8_t* to = output.pixels.data();
-  for (std::int64_t y = 0; y < input.size.height; ++y) {
-    const std::uint8_t* row =
-        input.pixels.data() + y * input.size.width * channels;
-    for (std::int64_t x = 0; x < output.size.width; ++x) {
-      const auto [first, count] = weights.spans[static_cast<std::size_t>(x)];
-      const std::int32_t* weight = weights.values.data() + x * weights.taps;
-      const std::uint8_t* from = row + first * channels;
-      for (std::int64_t channel = 0; channel < channels; ++channel) {
-        std::int32_t sum = kHalf;
-        for (std::int64_t i = 0; i < count; ++i)
-          sum += weight[i] * from[i * channels + channel];
-        *to++ = to_8_bits(sum);
-      }
-    }
-  }
-}
-
-void Resizer::sum_columns(const Weights& weights, const Image& input,
-                          Image& output) {
-  const std::int64_t row = input.size.width * input.channels;
-  for (std::int64_t y = 0; y < output.size.height; ++y) {
-    const auto [first, count] = weights.spans[static_cast<std::size_t>(y)];
-    const std::int32_t* weight = weights.values.data() + y * weights.taps;
-    const std::uint8_t* from = input.pixels.data() + first * row;
-    std::uint8_t* to = output.pixels.data() + y * row;
-    for (std::int64_t x = 0; x < row; ++x) {
-      std::int32_t sum = kHalf;
-      for (std::int64_t i = 0; i < count; ++i)
-        sum += weight[i] * from[i * row + x];
-      to[x] = to_8_bits(sum);
-    }
+void Resizer::group_weights(std::int64_t channels) {
+  const std::int64_t pixels = WeightedRows::kLanes / channels;
+  groups_ = (weights_.taps + pixels - 1) / pixels;
+  grouped_.assign(weights_.spans.size() *
+                      static_cast<std::size_t>(groups_ * WeightedRows::kLanes),
+                  0);
+  std::int32_t* to = grouped_.data();
+  const std::int32_t* from = weights_.values.data();
+  for (const WeightedSpan& span : weights_.spans) {
+    for (std::int64_t tap = 0; tap < span.count; ++tap)
+      std::fill_n(
+          to + tap / pixels * WeightedRows::kLanes + tap % pixels * channels,
+          channels, from[tap]);
+    to += groups_ * WeightedRows::kLanes;
+    from += weights_.taps;
   }
 }
 
 void Resizer::resize_rows(const ResizeTo& resize, const Image& input,
                           Image& output) {
   const std::int64_t width = resize.size.width;
+  const std::int64_t channels = input.channels;
   find_weights(input.size.width, width, resize.interpolation, weights_);
-  reshape(output, {input.size.height, width}, input.channels);
-  sum_rows(weights_, input, output);
+  group_weights(channels);
+  reshape(output, {input.size.height, width}, channels);
+  // Beyond the end of a copy of the last rows the kernel may read.
+  const std::int64_t row = input.size.width * channels;
+  const std::int64_t last =
+      std::min(input.size.height, (WeightedRows::kLanes + row - 1) / row);
+  last_rows_.assign(input.pixels.end() - last * row, input.pixels.end());
+  last_rows_.resize(
+      static_cast<std::size_t>(last * row + WeightedRows::kLanes));
+  WeightedRows rows{.from = input.pixels.data(),
+                    .to = output.pixels.data(),
+                    .rows = input.size.height - last,
+                    .channels = channels,
+                    .from_width = input.size.width,
+                    .to_width = width,
+                    .spans = weights_.spans.data(),
+                    .weights = grouped_.data(),
+                    .groups = groups_};
+  pixel_kernels().sum_rows(rows);
+  rows.from = last_rows_.data();
+  rows.to += rows.rows * width * channels;
+  rows.rows = last;
+  pixel_kernels().sum_rows(rows);
 }
 
 void Resizer::resize_columns(const ResizeTo& resize, const Image& input,
@@ -147,7 +149,16 @@ void Resizer::resize_columns(const ResizeTo& resize, const Image& input,
   const std::int64_t height = resize.size.height;
   find_weights(input.size.height, height, resize.interpolation, weights_);
   reshape(output, {height, input.size.width}, input.channels);
-  sum_columns(weights_, input, output);
+  const std::int64_t row = input.size.width * input.channels;
+  for (std::int64_t y = 0; y < height; ++y) {
+    const auto [first, count] = weights_.spans[static_cast<std::size_t>(y)];
+    pixel_kernels().sum_columns(
+        {.from = input.pixels.data() + first * row,
+         .to = output.pixels.data() + y * row,
+         .bytes = row,
+         .weights = weights_.values.data() + y * weights_.taps,
+         .count = count});
+  }
 }
 
 void Resizer::apply(const ResizeTo& resize, const Image& input, Image& output) {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/data/transform/operation.h"
+#include "src/data/transform/pixel_kernels.h"
 
 namespace lockstep::transforms {
 
@@ -24,30 +25,31 @@ class Resizer {
   void apply(const ResizeTo& resize, const Image& input, Image& output);
 
  private:
-  // Which inputs make each output along one side: `count` of them from `first`
-  // on, with weights[output x taps + i].
+  // Which inputs make each output along one side, with the weights of output i
+  // from i x taps on.
   struct Weights {
-    struct Span {
-      std::int64_t first = 0;
-      std::int64_t count = 0;
-    };
     std::int64_t taps = 0;
-    std::vector<Span> spans{};
+    std::vector<WeightedSpan> spans{};
     std::vector<std::int32_t> values{};
+    std::vector<double> exact{};  // of one output
   };
 
   static void find_weights(std::int64_t in, std::int64_t out,
                            Interpolation interpolation, Weights& weights);
-  static void sum_rows(const Weights& weights, const Image& input,
-                       Image& output);
-  static void sum_columns(const Weights& weights, const Image& input,
-                          Image& output);
+  // Makes groups of the weights, as WeightedRows wants them.
+  void group_weights(std::int64_t channels);
   // Each changes one side.
   void resize_rows(const ResizeTo& resize, const Image& input, Image& output);
   void resize_columns(const ResizeTo& resize, const Image& input,
                       Image& output);
+  void pick_nearest(const ImageSize& size, const Image& input, Image& output);
 
   Weights weights_{};
+  std::int64_t groups_ = 0;
+  std::vector<std::int32_t> grouped_{};
+  std::vector<std::uint8_t> last_rows_{};
+  std::vector<std::int64_t> nearest_rows_{};
+  std::vector<std::int64_t> nearest_columns_{};
   Image between_{};
 };
 
