@@ -104,6 +104,16 @@ class ImageFolders(unittest.TestCase):
                          list(CLASSES))
         self.assertGreater(float(metadata["lockstep.test_accuracy"]), 0.9)
 
+    def test_augment_without_a_value_is_the_standard_one(self):
+        files = []
+        for flags in (), ("--augment",), ("--augment=imagenet",):
+            output = self.folder / "augmented.safetensors"
+            result = self.train("-n", 1, *flags, output=output)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files.append(output.read_bytes())
+        self.assertNotEqual(files[0], files[1])
+        self.assertEqual(files[1], files[2])
+
     def test_the_number_of_workers_changes_no_bit(self):
         found = set()
         for workers in 1, 3:

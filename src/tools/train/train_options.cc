@@ -39,8 +39,12 @@ void add_data_flags(CLI::App& command, TrainOptions& options) {
   add_dataset_flag(command, options.dataset)->capture_default_str();
   add_data_dir_flag(command, options.data_dir);
   command
-      .add_option(
-          "--augment", options.augment,
+      .add_option_function<std::string>(
+          "--augment",
+          [&augment = options.augment](const std::string& value) {
+            augment =
+                value.empty() ? std::string(kStandardAugmentation) : value;
+          },
           fmt::format("Change training images at random: {}; or "
                       "transforms as text [{}]",
                       list_names(kAugmentations), kStandardAugmentation))
@@ -261,8 +265,6 @@ void check_hook(const TrainOptions& options) {
 // Names and texts that no run can use are refused before ranks start; what the
 // transforms may be, the ranks check.
 void check_data_flags(TrainOptions& options) {
-  if (options.given.contains("--augment") && options.augment.empty())
-    options.augment = kStandardAugmentation;
   if (options.augment.find_first_of("(|") == std::string::npos &&
       !options.augment.empty())
     row_named(kAugmentations, "augmentation", options.augment);
@@ -270,8 +272,7 @@ void check_data_flags(TrainOptions& options) {
   if (is_folder && options.data_dir.empty())
     throw InvalidArgument(
         fmt::format("--dataset {} needs --data-dir, the folder that holds "
-                    "train/CLASS/IMAGE "
-                    "and val/CLASS/IMAGE",
+                    "train/CLASS/IMAGE and val/CLASS/IMAGE",
                     kImageFolder));
   if (!is_folder && options.given.contains("--image-size"))
     throw InvalidArgument(
