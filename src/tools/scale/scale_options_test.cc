@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include "src/base/testing/error_text.h"
 
 namespace lockstep {
@@ -16,6 +18,8 @@ using testing::Pair;
 constexpr int kCores = 4;
 
 TrainRequest job(std::vector<std::string> arguments, int ranks = 2) {
+  // With it, the caller's number of threads would be the row's.
+  ::unsetenv("OMP_NUM_THREADS");
   return scaled_job(std::move(arguments), {.ranks = ranks, .threads = 3},
                     "m.safetensors", kCores);
 }
