@@ -166,10 +166,65 @@ class ImageFolders(unittest.TestCase):
         self.assertIn('knows class 0 as "blue", but these images have "green"',
                       result.stderr)
 
+    def test_a_checkpoint_knows_its_classes_too(self):
+        checkpoints = self.folder / "of_classes"
+        result = self.train("-n", 1, f"--checkpoint-dir={checkpoints}",
+                            output=self.folder / "other.safetensors")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        evaluate = (COMMAND, "evaluate", checkpoints, "-n", 1)
+        same = self.run_program(*evaluate, f"--data-dir={self.data}")
+        self.assertEqual(same.returncode, 0, same.stderr)
+        data = self.copy()
+        (data / "val" / "blue").rename(data / "val" / "zebra")
+        other = self.run_program(*evaluate, f"--data-dir={data}")
+        self.assertIn('knows class 0 as "blue"', other.stderr)
+
+    def test_class_names_may_be_any_bytes(self):
+        data = self.copy()
+        for split in "train", "val":
+            os.rename(data / split / "red", bytes(data / split) + b"/r\xe9d")
+        output = self.folder / "bytes.safetensors"
+        result = self.train("-n", 1, output=output, data=data)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.run_program(COMMAND, "evaluate", output, "-n", 1,
+                                  f"--data-dir={data}", "--json=-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["name"] for row in
+                          json.loads(result.stdout)["classes"]],
+                         ["blue", "green", "r?d"])
+
+    def test_the_folder_test_comes_before_val_in_an_evaluation(self):
+        data = self.copy()
+        (data / "test").mkdir()
+        for name in CLASSES:
+            (data / "test" / name).mkdir()
+            file = data / "val" / name / "000.png"
+            file.rename(data / "test" / name / "000.png")
+        result = self.run_program(COMMAND, "evaluate", self.model, "-n", 1,
+                                  f"--data-dir={data}", "--json=-")
+        self.assertEqual(json.loads(result.stdout)["images"], 3)
+
+    def test_a_data_set_that_is_normalised_otherwise_is_refused(self):
+        result = self.run_program(COMMAND, "evaluate", self.model, "-n", 1,
+                                  "--dataset=cifar10", f"--data-dir={self.data}")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("are normalised otherwise", result.stderr)
+
+    def test_erasing_follows_the_normalisation(self):
+        files = set()
+        for text in ("random_resized_crop(24) | random_erasing(1)",
+                     "random_resized_crop(24) | normalize(imagenet) | "
+                     "random_erasing(1)"):
+            output = self.folder / "erased.safetensors"
+            result = self.train("-n", 1, f"--augment={text}", output=output)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files.add(output.read_bytes())
+        self.assertEqual(len(files), 1)
+
     def test_splits_with_different_classes_are_refused(self):
         data = self.copy()
         (data / "val" / "red").rename(data / "val" / "rose")
-        self.assertIn('only one of its two parts has the class "red"',
+        self.assertIn('only one of its two splits has the class "red"',
                       self.refusal(data=data))
 
     def test_a_folder_without_splits_is_refused(self):
@@ -183,6 +238,7 @@ class ImageFolders(unittest.TestCase):
                 ("random_crop(24, pad_if_needed=True) | normalize((0.5,), (1,))",
                  "leave normalize out of --augment"),
                 ("hflip | no_such(1)", 'no_such'),
+                ("hflip", "outputs differ in size"),
                 ("hflip | color_jitter(0.1)", "outputs differ in size")):
             with self.subTest(transforms=transforms):
                 self.assertIn(problem,

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -28,6 +29,7 @@
 #include "lockstep/data/transforms.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
+#include "src/base/printable.h"
 #include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
 #include "src/data/known_datasets.h"
@@ -102,14 +104,17 @@ void evaluate(const Inquiry& asked) {
   const Evaluation evaluation =
       lockstep::evaluate(asked.model, asked.images.samples(), asked.options());
   run_on_rank_zero(*asked.group, "writing the results", [&] {
-    const EvaluationSubject subject{
-        .model = asked.saved.name,
-        .file = asked.saved.file,
-        .trained_on = asked.saved.dataset,
-        .dataset = asked.images.facts.title,
-        .split = asked.flags.split,
-        .ranks = asked.group->size(),
-        .class_names = asked.images.facts.class_names};
+    // A folder's names may be any bytes.
+    std::vector<std::string> names;
+    for (const std::string& name : asked.images.facts.class_names)
+      names.push_back(printable(name));
+    const EvaluationSubject subject{.model = asked.saved.name,
+                                    .file = asked.saved.file,
+                                    .trained_on = asked.saved.dataset,
+                                    .dataset = asked.images.facts.title,
+                                    .split = asked.flags.split,
+                                    .ranks = asked.group->size(),
+                                    .class_names = names};
     const std::string& json = asked.flags.json;
     if (!json.empty()) write(to_json(evaluation, subject), json);
     if (json != kStandardOutput) print(to_text(evaluation, subject));
@@ -162,6 +167,15 @@ void predict(const Inquiry& asked) {
 // The name of the requested data set, or the one in the model's file.
 std::string dataset_name(const EvaluateOptions& flags,
                          const SavedModel& saved) {
+  // Images of a folder are normalised as ImageNet's, others by the data set.
+  const bool of_folder = saved.dataset == kImageFolderTitle;
+  if (!flags.dataset.empty() && !saved.dataset.empty() &&
+      of_folder != (flags.dataset == kImageFolder))
+    throw InvalidArgument(
+        "the model in \"" + saved.file + "\" was trained on " + saved.dataset +
+        ", whose images are normalised otherwise than those of " +
+        flags.dataset +
+        "\n  next:    leave out --dataset; predict takes a folder by --images");
   if (!flags.dataset.empty()) return flags.dataset;
   if (saved.dataset == kImageFolderTitle) return std::string(kImageFolder);
   if (const auto name = dataset_titled(saved.dataset); !name.empty())
@@ -176,7 +190,11 @@ std::int64_t image_size(const EvaluateOptions& flags, const SavedModel& saved) {
   if (flags.image_size) return *flags.image_size;
   const std::string& images = saved.images;
   const auto last = images.rfind(' ');
-  if (last != std::string::npos) return std::stoll(images.substr(last));
+  std::int64_t side = 0;
+  if (last != std::string::npos)
+    std::from_chars(images.data() + last + 1, images.data() + images.size(),
+                    side);
+  if (side > 0) return side;
   throw InvalidArgument(
       "the file \"" + saved.file +
       "\" does not say how large the images of its model are\n"
@@ -230,6 +248,10 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
   if (flags.images.empty() && name == kImageFolder)
     return in_files(load_folder_split(flags.data_dir, flags.split,
                                       image_size(flags, saved)));
+  if (flags.image_size)
+    throw InvalidArgument(
+        "--image-size is for folders of images; these have one size\n"
+        "  next:    leave it out");
   auto asked = std::make_unique<AskedImages>();
   if (!flags.images.empty())
     asked->facts = read_unlabelled_images(flags.images, describe_dataset(name));
@@ -259,6 +281,8 @@ std::vector<JobField> job_of(const EvaluateOptions& flags) {
       {"--model", flags.model.empty() ? "the file's" : flags.model},
       {"--dataset", flags.dataset.empty() ? "the file's" : flags.dataset},
       {"--split", flags.split},
+      {"--image-size",
+       flags.image_size ? std::to_string(*flags.image_size) : "the file's"},
       {"--images", flags.images.empty() ? "not given" : "given"},
       {"--probabilities", yes_or_no(flags.probabilities)},
       {"writing a file", yes_or_no(!path.empty() && path != kStandardOutput)},

@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/transforms.h"
 #include "src/data/known_datasets.h"
 #include "src/tools/job/data_flags.h"
 #include "src/tools/job/device_flags.h"
@@ -262,12 +263,19 @@ void check_hook(const TrainOptions& options) {
         options.hook, other));
 }
 
-// Names and texts that no run can use are refused before ranks start; what the
-// transforms may be, the ranks check.
+// A name of kAugmentations, or transforms.
+void check_augmentation(const std::string& augment) try {
+  const auto names = names_in(kAugmentations);
+  const bool is_name = std::ranges::find(names, augment) != names.end();
+  if (!augment.empty() && !is_name) Compose transforms(augment);
+} catch (const InvalidArgument&) {
+  // A text without brackets was meant as a name.
+  if (augment.find_first_of("(|") != std::string::npos) throw;
+  row_named(kAugmentations, "augmentation", augment);
+}
+
 void check_data_flags(TrainOptions& options) {
-  if (options.augment.find_first_of("(|") == std::string::npos &&
-      !options.augment.empty())
-    row_named(kAugmentations, "augmentation", options.augment);
+  check_augmentation(options.augment);
   const bool is_folder = options.dataset == kImageFolder;
   if (is_folder && options.data_dir.empty())
     throw InvalidArgument(

@@ -28,24 +28,23 @@ constexpr const char* kClassesKey = "lockstep.classes";  // a JSON array
 constexpr const char* kJobModelKey = "lockstep.job.model";
 constexpr const char* kJobDatasetKey = "lockstep.job.dataset";
 constexpr const char* kJobImagesKey = "lockstep.job.images";
+constexpr const char* kJobClassesKey = "lockstep.job.classes";
 
 std::string text_of(const SafetensorsMetadata& metadata, const char* key) {
   const auto found = metadata.find(key);
   return found == metadata.end() ? "" : found->second;
 }
 
-std::vector<std::string> classes_in(const SafetensorsMetadata& metadata,
-                                    const std::string& file) {
-  const std::string text = text_of(metadata, kClassesKey);
+std::vector<std::string> class_names_in(const std::string& text,
+                                        const std::string& file) try {
   if (text.empty()) return {};
-  try {
-    return nlohmann::json::parse(text).get<std::vector<std::string>>();
-  } catch (const nlohmann::json::exception&) {
-    throw InvalidArgument("the file \"" + file +
-                          "\" names the classes of its model in a form that "
-                          "is not known: \"" +
-                          text.substr(0, 80) + "\"");
-  }
+  return nlohmann::json::parse(text).get<std::vector<std::string>>();
+} catch (const nlohmann::json::exception&) {
+  throw InvalidArgument(
+      "the file \"" + file +
+      "\" names the classes of its model in a form that is not known: \"" +
+      text.substr(0, 80) +
+      "\"\n  next:    name a file that lockstep train wrote");
 }
 
 // A file or a set, or the newest checkpoint in a folder.
@@ -119,14 +118,15 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
                dataset.title + " has " + std::to_string(classes),
            other);
   // Another order of the same number of classes would give wrong labels.
-  const bool is_same_set = saved.dataset == dataset.title;
-  if (is_same_set && saved.class_names.size() == dataset.class_names.size())
-    for (std::size_t i = 0; i < dataset.class_names.size(); ++i)
-      if (dataset.class_names[i] != saved.class_names[i])
+  const auto found = class_names_in(class_names_text(dataset), saved.file);
+  if (saved.dataset == dataset.title &&
+      saved.class_names.size() == found.size())
+    for (std::size_t i = 0; i < found.size(); ++i)
+      if (found[i] != saved.class_names[i])
         refuse(saved,
                "knows class " + std::to_string(i) + " as \"" +
                    saved.class_names[i] + "\", but these images have \"" +
-                   dataset.class_names[i] + "\" there",
+                   found[i] + "\" there",
                "name the folder whose classes it was trained on");
   if (!saved.images.empty() && saved.images != in_words(dataset))
     refuse(saved,
@@ -145,7 +145,9 @@ SavedModel saved_model_in(const TensorArchive& archive,
       .dataset =
           text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
       .images = text_of(archive.metadata, of_run ? kJobImagesKey : kImagesKey),
-      .class_names = classes_in(archive.metadata, file),
+      .class_names = class_names_in(
+          text_of(archive.metadata, of_run ? kJobClassesKey : kClassesKey),
+          file),
       .tensors = model_tensors(archive)};
 }
 
@@ -180,15 +182,17 @@ std::string in_words(const ImageDataset& dataset) {
          std::to_string(dataset.height) + " x " + std::to_string(dataset.width);
 }
 
+std::string class_names_text(const ImageDataset& dataset) {
+  return nlohmann::json(dataset.class_names)
+      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 SafetensorsMetadata model_metadata(std::string_view name,
                                    const ImageDataset& trained_on) {
   return {{kModelKey, std::string(name)},
           {kDatasetKey, trained_on.title},
           {kImagesKey, in_words(trained_on)},
-          // A name that is not UTF-8 is stored with replacement characters.
-          {kClassesKey, nlohmann::json(trained_on.class_names)
-                            .dump(-1, ' ', false,
-                                  nlohmann::json::error_handler_t::replace)}};
+          {kClassesKey, class_names_text(trained_on)}};
 }
 
 SavedModel read_saved_model(const fs::path& path) {

@@ -15,12 +15,11 @@ namespace lockstep {
 // `splits` must live until the call returns.
 inline TrainingResult train(const TrainerOptions& options,
                             const DatasetSplits& splits,
-                            std::shared_ptr<ProcessGroup> group,
+                            const std::shared_ptr<ProcessGroup>& group,
                             const ProgressSink& progress = {}) {
   const std::shared_ptr<const DatasetSplits> borrowed(
       std::shared_ptr<const void>(), &splits);
-  return train(options, training_data_of(borrowed, options), std::move(group),
-               progress);
+  return train(options, training_data_of(borrowed, options), group, progress);
 }
 
 // Trains on `ranks` ranks over shared memory and returns rank 0's result.

@@ -447,7 +447,7 @@ void check_same_run(const TrainerOptions& options, const TrainingData& data,
 }  // namespace
 
 TrainingResult train(const TrainerOptions& options, const TrainingData& data,
-                     std::shared_ptr<ProcessGroup> group,
+                     const std::shared_ptr<ProcessGroup>& group,
                      const ProgressSink& progress) {
   check_same_run(options, data, *group);
   check_trainer_options(options, data, group->size());

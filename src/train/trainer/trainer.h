@@ -69,7 +69,7 @@ using ProgressSink = std::function<void(const ProgressRecord&)>;
 
 // `progress` is called on rank 0 only, and may be empty.
 TrainingResult train(const TrainerOptions& options, const TrainingData& data,
-                     std::shared_ptr<ProcessGroup> group,
+                     const std::shared_ptr<ProcessGroup>& group,
                      const ProgressSink& progress = {});
 
 }  // namespace lockstep

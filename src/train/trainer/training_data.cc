@@ -36,22 +36,33 @@ std::string evaluation_text(std::int64_t size) {
          std::to_string(size) + ")";
 }
 
-// The transforms and then the normalisation of the data set's test images.
-// Other normalised numbers in training than in the test would go unnoticed.
-Compose then_normalized(const std::string& text, const Normalize& normalize) {
+[[noreturn]] void refuse_normalization(const std::string& text) {
+  throw InvalidArgument(
+      "cannot augment with \"" + text +
+      "\": training images are normalised once, as test images are\n"
+      "  next:    leave normalize out of --augment");
+}
+
+// The transforms with the normalisation of the data set's test images, which
+// only random erasing may follow. Other normalised numbers in training than in
+// the test would go unnoticed.
+Compose normalized(const std::string& text, const Normalize& normalize) {
   std::vector<Transform> all = Compose(text).transforms();
-  for (const Transform& transform : all) {
-    const auto* given = std::get_if<Normalize>(&transform);
-    if (given == nullptr) continue;
-    if (&transform == &all.back() && given->mean == normalize.mean &&
-        given->standard_deviation == normalize.standard_deviation)
-      return Compose(std::move(all));
-    throw InvalidArgument(
-        "cannot augment with \"" + text +
-        "\": training images are normalised last, as test images are\n"
-        "  next:    leave normalize out of --augment");
-  }
-  all.emplace_back(normalize);
+  const auto end = std::ranges::find_if(all, [](const Transform& transform) {
+    return std::holds_alternative<Normalize>(transform) ||
+           std::holds_alternative<RandomErasing>(transform);
+  });
+  const auto* given =
+      end == all.end() ? nullptr : std::get_if<Normalize>(&*end);
+  if (given == nullptr)
+    all.insert(end, normalize);
+  else if (given->mean != normalize.mean ||
+           given->standard_deviation != normalize.standard_deviation)
+    refuse_normalization(text);
+  const auto normalizes = [](const Transform& transform) {
+    return std::holds_alternative<Normalize>(transform);
+  };
+  if (std::ranges::count_if(all, normalizes) != 1) refuse_normalization(text);
   return Compose(std::move(all));
 }
 
@@ -66,8 +77,8 @@ std::shared_ptr<const SampleSource> augmented(const ImageDataset& dataset,
             .crop_padding = 2, .horizontal_flip = true, .seed = options.seed});
   return std::make_shared<const TransformedImages>(
       dataset,
-      then_normalized(augmentation_text(options.augment, dataset.height),
-                      {dataset.mean, dataset.standard_deviation}),
+      normalized(augmentation_text(options.augment, dataset.height),
+                 {dataset.mean, dataset.standard_deviation}),
       options.seed);
 }
 
@@ -78,27 +89,30 @@ std::shared_ptr<const SampleSource> augmented(const ImageDataset& dataset,
       "val/CLASS/IMAGE with --data-dir");
 }
 
-fs::path folder_of(const fs::path& directory, const std::string& split) {
-  const std::array<std::string_view, 2> names =
-      split == "train" ? std::array<std::string_view, 2>{"train", "train"}
-                       : std::array<std::string_view, 2>{"val", "test"};
-  for (const std::string_view name : names) {
-    std::error_code unreadable;
+// The first of the folders that there is.
+fs::path split_folder(const fs::path& directory,
+                      const std::vector<std::string>& names) {
+  std::error_code unreadable;
+  if (!fs::is_directory(directory, unreadable))
+    throw InvalidArgument("there is no folder \"" + directory.string() +
+                          "\"\n  next:    name the folder that holds "
+                          "train/CLASS/IMAGE and val/CLASS/IMAGE with "
+                          "--data-dir");
+  for (const std::string& name : names)
     if (fs::is_directory(directory / name, unreadable)) return directory / name;
-  }
   throw InvalidArgument(
       "cannot use \"" + directory.string() + "\": it has no folder " +
-      (split == "train" ? "train" : "val or test") +
+      (names.size() == 1 ? names[0] : names[0] + " or " + names[1]) +
       "\n  next:    name the folder that holds train/CLASS/IMAGE and "
       "val/CLASS/IMAGE with --data-dir");
 }
 
-std::shared_ptr<const ImageFolder> open_folder(const fs::path& folder,
-                                               const std::string& transforms,
-                                               std::uint64_t seed) {
+std::shared_ptr<const ImageFolder> open_folder(
+    const fs::path& folder, const std::string& transforms,
+    const ImageFolderOptions& options,
+    const Normalize& normalize = imagenet_normalize()) {
   return std::make_shared<const ImageFolder>(
-      folder, then_normalized(transforms, imagenet_normalize()),
-      ImageFolderOptions{.seed = seed});
+      folder, normalized(transforms, normalize), options);
 }
 
 ImageDataset facts_of(const ImageFolder& folder) {
@@ -127,7 +141,7 @@ void check_classes(const ImageFolder& train, const ImageFolder& test,
                                                                 : *one;
   throw InvalidArgument(
       "cannot use \"" + directory.string() +
-      "\": only one of its two parts has the class \"" + odd +
+      "\": only one of its two splits has the class \"" + odd +
       "\"\n  next:    give the folders of training and of test images the same "
       "classes");
 }
@@ -140,10 +154,10 @@ TrainingData load_folder(const fs::path& directory,
       options.augment.empty()
           ? seen
           : augmentation_text(options.augment, options.image_size);
-  const auto train =
-      open_folder(folder_of(directory, "train"), learned, options.seed);
-  const auto test =
-      open_folder(folder_of(directory, "test"), seen, options.seed);
+  const auto train = open_folder(split_folder(directory, {"train"}), learned,
+                                 {.seed = options.seed});
+  const auto test = open_folder(split_folder(directory, {"val", "test"}), seen,
+                                {.seed = options.seed});
   check_classes(*train, *test, directory);
   return {.facts = facts_of(*test),
           .train = train,
@@ -186,9 +200,9 @@ TrainingData load_training_data(const std::string& dataset,
                                 const fs::path& directory,
                                 const TrainerOptions& options) {
   if (dataset == kImageFolder) return load_folder(directory, options);
-  return training_data_of(std::make_shared<const DatasetSplits>(
+  return training_data_of(std::make_shared<const DatasetSplits>(DatasetSplits{
                               load_dataset(dataset, Split::kTrain, directory),
-                              load_dataset(dataset, Split::kTest, directory)),
+                              load_dataset(dataset, Split::kTest, directory)}),
                           options);
 }
 
@@ -196,7 +210,9 @@ FolderImages load_folder_split(const fs::path& directory,
                                const std::string& split, std::int64_t size) {
   if (directory.empty()) refuse_no_folder();
   const auto folder =
-      open_folder(folder_of(directory, split), evaluation_text(size), 0);
+      open_folder(split == "train" ? split_folder(directory, {"train"})
+                                   : split_folder(directory, {"test", "val"}),
+                  evaluation_text(size), {});
   return {.facts = facts_of(*folder), .samples = folder};
 }
 
@@ -212,11 +228,9 @@ FolderImages load_unlabelled_folder(const fs::path& folder,
   if (like.channels == 1) options.decode.color = ImageColor::kGray;
   FolderImages found{
       .facts = like,
-      .samples = std::make_shared<const ImageFolder>(
-          folder,
-          then_normalized(transforms, {like.mean, like.standard_deviation}),
-          options)};
-  found.facts.title = folder.filename().string();
+      .samples = open_folder(folder, transforms, options,
+                             {like.mean, like.standard_deviation})};
+  found.facts.title = folder.string();
   found.facts.count = found.samples->size();
   return found;
 }

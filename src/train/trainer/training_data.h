@@ -51,8 +51,9 @@ struct FolderImages {
   std::shared_ptr<const ImageFolder> samples;
 };
 
-// One split of an image folder, "train" or "test", as the model is evaluated:
-// the shorter side resized to 8/7 of `size`, then the centre.
+// One split of an image folder, "train" or "test" (its folder test, or val
+// where there is none), as the model is evaluated: the shorter side resized to
+// 8/7 of `size`, then the centre.
 FolderImages load_folder_split(const std::filesystem::path& directory,
                                const std::string& split, std::int64_t size);
 
