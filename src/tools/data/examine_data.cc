@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 // Holds the headers of nearly all files; of the others all is read.
 constexpr std::size_t kHeaderBytes = 64 << 10;
 
-// ImageFolder wants transforms to one size; nobody applies them here.
+// ImageFolder wants transforms to one size; this file applies none.
 constexpr std::string_view kUnused = "center_crop(1)";
 
 bool has_folders(const fs::path& folder) {
@@ -128,7 +128,7 @@ open_image_folders(const fs::path& root) {
     open("all", root);
     return folders;
   }
-  for (const char* name : {"train", "val"})
+  for (const char* name : {"train", "val", "test"})
     if (has_folders(root / name)) open(name, root / name);
   return folders;
 }

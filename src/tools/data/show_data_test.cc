@@ -136,6 +136,14 @@ TEST_F(ShowDataTest, FindsBrokenImages) {
               HasSubstr("every image can be decoded\n"));
 }
 
+TEST_F(ShowDataTest, LooksAtTheFolderTestAlso) {
+  for (const char* file : {"train/cat/a.jpg", "val/cat/a.jpg"}) add(file);
+  write("test/cat/text.jpg", std::string_view("no image"));
+  const ShownData shown = show_data(options());
+  EXPECT_FALSE(shown.intact);
+  EXPECT_THAT(shown.text, HasSubstr("\n  test/cat/text.jpg: "));
+}
+
 TEST_F(ShowDataTest, ReadsMoreOfAFileWhereItsHeadersAreLong) {
   add("cat/a.png", {300, 301});
   ASSERT_GT(fs::file_size(root() / "cat/a.png"), 1u << 16);
