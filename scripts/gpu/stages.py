@@ -81,6 +81,12 @@ def conformance_part(bundle, ranks):
                 SHARED if ranks > 1 else {}, expects=r"[1-9]\d* cases, 0 wrong")
 
 
+def image_folder_part(bundle, ranks):
+    return Part(f"a folder of images, {ranks} rank{'s' if ranks > 1 else ''}",
+                "Lockstep", 150, bundle.python("image_folder.py", ranks, bundle.device),
+                SHARED if ranks > 1 else {}, without_card=True)
+
+
 def smoke(bundle):
     yield Part("machine", "machine", 20, [
         "sh", "-c", "uname -a; nproc; free -m; df -h /tmp; ip a || true"],
@@ -107,6 +113,7 @@ def smoke(bundle):
     yield Part("lockstep evaluate", "Lockstep", 40, [
         "lockstep", "evaluate", model, "--device", bundle.device, "--data-dir",
         bundle.data], without_card=True)
+    yield image_folder_part(bundle, 1)
 
 
 def ranks(bundle):
@@ -120,6 +127,7 @@ def ranks(bundle):
         "-n", 2, "--epochs", 1), SHARED, without_card=True)
     yield Part("lockstep train --cuda-graph, 2 ranks", "Lockstep", 60,
                bundle.train("-n", 2, "--epochs", 1, "--cuda-graph"), SHARED)
+    yield image_folder_part(bundle, 2)
     yield Part("kill -9 of a rank in training", "Lockstep", 160,
                bundle.python("kill_rank.py", 2, *bundle.train_flags()), SHARED,
                without_card=True)

@@ -16,7 +16,7 @@ class Smoke(MadeUpCard):
         for part in found.values():
             self.assertEqual((part["outcome"], part["failed"]),
                              ("passed", False), part)
-        self.assertIn("11 of 11 parts passed, 0 failed", self.said)
+        self.assertIn("12 of 12 parts passed, 0 failed", self.said)
         self.assertEqual(len(found), 11)
 
     def test_has_a_log_of_every_part_that_ran(self):

@@ -26,6 +26,7 @@ case $1 in
     done
     exit $status ;;
   train) source "$STUBS/train" ;;
+  evaluate) source "$STUBS/evaluate" ;;
   *) echo "$@" ;;
 esac
 """
@@ -115,6 +116,7 @@ class MadeUpCard(unittest.TestCase):
         self.card()
         self.stub("doctor", "  ok  backend nccl     between GPUs")
         self.stub("train", "echo trained")
+        self.stub("evaluate", """echo '{"accuracy": 0.97}'""")
         self.stub("compare", 'echo \'RESULT {"what": "gradients", "ours": 1e-7, '
                   '"limit": 1e-4, "met": true}\'')
         self.stub("benchmark", 'echo "[]" >"$LOCKSTEP_RESULTS/gpu.json"')
