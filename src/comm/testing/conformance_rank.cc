@@ -3,18 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
-#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/reference/reference_arithmetic.h"
 #include "src/comm/testing/any_collective.h"
+#include "src/comm/testing/device_block.h"
 #include "src/comm/testing/random_elements.h"
 
 namespace lockstep {
@@ -75,49 +74,6 @@ ListSizes sizes_of(const ConformanceCase& c) {
   return sizes;
 }
 
-// GPU memory that mirrors a block of host memory.
-class DeviceBlock {
- public:
-  // The group allocates it if `from_group`; for a collective, all ranks pass
-  // such memory or none does.
-  DeviceBlock(const Gpu& gpu, ProcessGroup& group, std::size_t bytes,
-              bool from_group)
-      : gpu_(gpu) {
-    const Device device{DeviceKind::kCuda, gpu.index()};
-    memory_ =
-        from_group ? group.core().allocate_on(device, bytes) : allocate(bytes);
-  }
-
-  std::byte* data() const { return memory_.get(); }
-
-  // On the default stream, which the group's calls follow.
-  void copy(void* to, const void* from, std::size_t bytes) const {
-    const GpuScope scope(gpu_);
-    LockstepGpuOutcome outcome{};
-    gpu_.check(gpu_.table().copy(to, from, bytes, nullptr, &outcome), outcome,
-               "copy");
-    GpuEvent copied(gpu_);
-    copied.record(nullptr);
-    const Deadline deadline(std::chrono::minutes(1));
-    while (!copied.happened())
-      if (deadline.expired()) throw Timeout("a copy does not end");
-  }
-
- private:
-  std::shared_ptr<std::byte> allocate(std::size_t bytes) const {
-    const GpuScope scope(gpu_);
-    LockstepGpuOutcome outcome{};
-    void* memory = nullptr;
-    gpu_.check(gpu_.table().allocate(&memory, bytes, &outcome), outcome,
-               "allocate");
-    return {static_cast<std::byte*>(memory),
-            [gpu = gpu_](std::byte* block) { gpu.table().release(block); }};
-  }
-
-  const Gpu gpu_;
-  std::shared_ptr<std::byte> memory_;
-};
-
 // Memory for one list of buffers, with a guard around each in ordinary memory
 // that shows writes beyond the ends.
 class BufferList {
@@ -131,8 +87,13 @@ class BufferList {
         (c.memory == Memory::kEvenRanksGroup && group.rank() % 2 == 0);
     if (gpu) {
       image_.resize(bytes_with_guards(counts), kGuard);
-      device_block_.emplace(*gpu, group, image_.size(),
-                            c.memory == Memory::kGroup);
+      // For a collective, all ranks pass a group's memory or none does.
+      if (c.memory == Memory::kGroup)
+        device_block_.emplace(*gpu,
+                              group.core().allocate_on(device_, image_.size()),
+                              image_.size());
+      else
+        device_block_.emplace(*gpu, image_.size());
     }
     for (const std::int64_t count : counts) add(group, count, from_group);
   }
@@ -146,12 +107,10 @@ class BufferList {
 
   // Copies host memory to the GPU, and back; does nothing without a GPU.
   void send() const {
-    if (device_block_)
-      device_block_->copy(device_block_->data(), image_.data(), image_.size());
+    if (device_block_) device_block_->upload(image_.data());
   }
   void fetch() {
-    if (device_block_)
-      device_block_->copy(image_.data(), device_block_->data(), image_.size());
+    if (device_block_) device_block_->download(image_.data());
   }
 
   Contents contents() const {

@@ -7,12 +7,8 @@
 //
 //     lockstep run -n 4 lockstep_torch_test --gtest_filter='*Cuda*'
 //
-// all of which run the same tests. A run() of one rank takes place in each
-// process, so that each knows its results. An exception leaves run() if all
-// ranks throw it; of some ranks it fails the test. Tests that need more ranks
-// or more GPUs than exist, and tests of the fake itself, are skipped. With more
-// ranks than GPUs some ranks share a GPU, which NCCL refuses within one host:
-// so each rank claims a host of its own.
+// as src/comm/testing/gpu_ranks.h describes. Tests that need more GPUs than
+// exist are skipped too.
 //
 // Threads: like run_ranks().
 #pragma once
@@ -57,8 +53,6 @@ class CudaRanks : public ::testing::Test {
   std::optional<FakeCuda> cuda_;
 
  private:
-  void run_on_real_devices(int ranks, const RankBody& body);
-
   std::uint64_t first_operation_ = 0;  // of this run(), by its number
 };
 
