@@ -18,11 +18,15 @@ ONE_CARD = (r"only the fake .*", r"a real device has enough",
             r"there (is a GPU|are ([0-9]+ )?GPUs)",
             r"for [0-9]+ GPUs, of which there are 1")
 
+COMM_TESTS = "lockstep_comm_test"
 TORCH_TESTS, TRAIN_TESTS = "lockstep_torch_test", "lockstep_train_test"
+# Tests below LibTorch use a fake without it.
+REAL = {"LOCKSTEP_TEST_GPUS": "real"}
 # All of its tests compare 1, 2 and 4 ranks.
 NEEDS_MOST_RANKS = "TreeReduction"
 # The suites whose ranks reduce, the most informative failures first.
 SUITES = (
+    ("Nccl", COMM_TESTS, "Nccl.*:NcclMemory.*"),
     ("Cuda", TORCH_TESTS, "Cuda.*:*/CudaWorld.*"),
     ("CapturedPass", TORCH_TESTS, "CapturedPassOnCuda.*"),
     ("TrainingOnCuda", TORCH_TESTS, "TrainingOnCuda.*"),
@@ -70,7 +74,7 @@ def tests_part(bundle, name, program, tests, ranks, seconds):
     return Part(f"{name}, {ranks} rank{'s' if ranks > 1 else ''}", "Lockstep",
                 seconds, bundle.run(ranks, bundle.bin / program,
                                     f"--gtest_filter={tests}"),
-                SHARED if ranks > 1 else {}, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
+                {**REAL, **(SHARED if ranks > 1 else {})}, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
 
 
 def conformance_part(bundle, ranks):

@@ -178,6 +178,12 @@ class Stages(MadeUpCard):
         self.assertIn("[rank 3] shared 1, --gtest_filter=CapturedPassOnCuda.*",
                       text)
 
+    def test_ranks_without_torch_use_no_fake(self):
+        found = self.run_stage("ranks", "Nccl")
+        self.assertEqual(list(found), ["Nccl, 2 ranks", "Nccl, 4 ranks"])
+        self.assertIn("--gtest_filter=Nccl.*:NcclMemory.*, real\n",
+                      self.log("ranks", found["Nccl, 4 ranks"]))
+
     def test_conformance_has_no_wrong_case(self):
         self.run_stage("ranks", "conformance")
         found = self.run_stage("ranks", "conformance", status=1, WRONG="1")

@@ -141,6 +141,7 @@ class Bundle(Folder):
         for name in ("bin/lockstep-bench", "bin/lockstep-evaluate",
                      "bin/lockstep-train", "bin/liblockstep_nccl.so",
                      "src/comm/lockstep_comm_ranks",
+                     "src/comm/lockstep_comm_test",
                      "src/comm/lockstep_plugin_nccl_test",
                      "src/torch/lockstep_torch_test",
                      "src/train/lockstep_train_test",

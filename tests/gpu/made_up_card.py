@@ -32,7 +32,7 @@ esac
 """
 TESTS = """
 echo "[ RUN      ] Cuda.Adds"
-echo "shared $LOCKSTEP_SHARE_GPUS, $1"
+echo "shared $LOCKSTEP_SHARE_GPUS, $1, $LOCKSTEP_TEST_GPUS"
 [ ! -e "$STUBS/tests" ] || source "$STUBS/tests"
 echo "[       OK ] Cuda.Adds (3 ms)"
 echo "[  PASSED  ] 1 test."
@@ -103,8 +103,8 @@ class MadeUpCard(unittest.TestCase):
     def write_programs(self):
         binaries = self.bundle / "lockstep/bin"
         self.program(binaries / "lockstep", LOCKSTEP)
-        for name in ("lockstep_plugin_nccl_test", "lockstep_torch_test",
-                     "lockstep_train_test"):
+        for name in ("lockstep_comm_test", "lockstep_plugin_nccl_test",
+                     "lockstep_torch_test", "lockstep_train_test"):
             self.program(binaries / name, TESTS)
         self.program(binaries / "lockstep_comm_ranks",
                      'echo "$1: 120 cases, ${WRONG:-0} wrong"')

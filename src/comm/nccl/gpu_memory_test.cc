@@ -1,14 +1,13 @@
 // Tests memory that a group's collectives access without copies, on a fake that
-// tracks registrations: see src/comm/testing/fake_gpu/fake_gpu.h.
+// tracks registrations (src/comm/testing/fake_gpu/fake_gpu.h), or on real GPUs
+// (src/comm/testing/gpu_ranks.h). Only the fake counts what is registered.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <latch>
 #include <memory>
-#include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -19,7 +18,6 @@
 #include "src/base/testing/error_text.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/reference/reference_backend.h"
-#include "src/comm/testing/fake_gpu/fake_gpu.h"
 #include "src/comm/testing/gpu_ranks.h"
 
 namespace lockstep {
@@ -29,75 +27,74 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 using Group = std::shared_ptr<ProcessGroup>;
+using Floats = std::vector<float>;
 using Memory = std::shared_ptr<std::byte>;
 
 constexpr std::size_t kCount = 6;
 constexpr std::size_t kBytes = kCount * sizeof(float);
 
-Device device_of(const Group& group) {
-  return {DeviceKind::kCuda, group->rank()};
-}
-
-std::span<float> floats(const Memory& memory) {
-  return {reinterpret_cast<float*>(memory.get()), kCount};
-}
-
-Buffer on_gpu(const Memory& memory, const Group& group) {
-  Buffer buffer = view(floats(memory));
-  buffer.device = device_of(group);
-  return buffer;
-}
-
-Work sum_up(const Memory& memory, const Group& group) {
-  return group->all_reduce(on_gpu(memory, group), ReduceOp::kSum);
-}
-
-class NcclMemory : public ::testing::Test {
+class NcclMemory : public GpuRanks {
  protected:
-  void run(int ranks, const RankBody& body) {
-    run_gpu_ranks(fake_.table(), ranks, body);
-  }
   void TearDown() override {
-    EXPECT_THAT(fake_.violations(), IsEmpty());
+    GpuRanks::TearDown();
     EXPECT_EQ(fake_.alive(), FakeGpu::Alive());
   }
 
+  Device device_of(const Group& group) const {
+    return {DeviceKind::kCuda, gpu_of(group).index()};
+  }
+  DeviceBlock block(const Memory& memory, int rank) const {
+    return {gpu_of(rank), memory, kBytes};
+  }
+  Buffer on_gpu(const Memory& memory, const Group& group) const {
+    return block(memory, group->rank()).floats();
+  }
+  Work sum_up(const Memory& memory, const Group& group) const {
+    return group->all_reduce(on_gpu(memory, group), ReduceOp::kSum);
+  }
+  Memory allocate(const Group& group) const {
+    return group->core().allocate_on(device_of(group), kBytes);
+  }
   // A block of ones.
   Memory ones(const Group& group) {
-    Memory memory = group->core().allocate_on(device_of(group), kBytes);
-    fake_.host_writes(memory.get(), kBytes);
-    std::ranges::fill(floats(memory), 1.0F);
+    Memory memory = allocate(group);
+    write(block(memory, group->rank()), Floats(kCount, 1));
     return memory;
   }
-  // Expects the sum of `ranks` ranks' ones.
-  void expect_sums(const Memory& memory, int ranks) {
-    fake_.host_reads(memory.get(), kBytes);
-    EXPECT_THAT(floats(memory), Each(static_cast<float>(ranks)));
+  // Expects that each element of the rank's memory is `value`.
+  void expect_each(const Memory& memory, int rank, float value) {
+    EXPECT_THAT(read(block(memory, rank)), Each(value));
   }
-  std::size_t registered() const { return fake_.alive().registrations; }
-  std::size_t allocated() const { return fake_.alive().allocations; }
+  void expect_each(const Memory& memory, const Group& group, float value) {
+    expect_each(memory, group->rank(), value);
+  }
+
+  void expect_registered(std::size_t blocks) const {
+    if (!is_fake()) return;
+    EXPECT_EQ(fake_.alive().registrations, blocks);
+  }
+  void expect_allocated(std::size_t blocks) const {
+    if (!is_fake()) return;
+    EXPECT_EQ(fake_.alive().allocations, blocks);
+  }
   // The group's thread frees it eventually.
   void await_allocated(std::size_t blocks) const {
     const Deadline enough(30s);
-    while (allocated() > blocks && !enough.expired()) {
+    while (fake_.alive().allocations > blocks && !enough.expired()) {
     }
-    EXPECT_EQ(allocated(), blocks);
+    expect_allocated(blocks);
   }
-
-  FakeGpu fake_{
-      {.devices = 4, .threads = FakeGpuOptions::Threads::kKnowWhatAnySaw}};
 };
 
 TEST_F(NcclMemory, IsZeroedAndOfTheDeviceAndWaitsForNobody) {
   run(2, [&](const Group& group) {
     if (group->rank() == 1) return;  // allocates nothing, calls nothing
-    const Memory memory = group->core().allocate_on(device_of(group), kBytes);
-    EXPECT_THAT(floats(memory), Each(0.0F));
+    const Memory memory = allocate(group);
+    expect_each(memory, group, 0);
     EXPECT_NE(group->core().allocate_on(device_of(group), 0), nullptr);
-    EXPECT_EQ(fake_.alive().comms, 0u);
-    EXPECT_EQ(registered(), 0u);
+    EXPECT_EQ(fake_.alive().comms, 0U);
+    expect_registered(0);
   });
 }
 
@@ -105,26 +102,27 @@ TEST_F(NcclMemory, IsRegisteredByTheFirstOperationAndByLaterOnes) {
   run(2, [&](const Group& group) {
     const Memory before = ones(group);
     sum_up(before, group).synchronize();
-    expect_sums(before, 2);
+    expect_each(before, group, 2);
     group->barrier().wait();
-    EXPECT_EQ(registered(), 2u);
+    expect_registered(2);
     group->barrier().wait();
     const Memory after = ones(group);
     sum_up(after, group).synchronize();
-    expect_sums(after, 2);
+    expect_each(after, group, 2);
     group->barrier().wait();
-    EXPECT_EQ(registered(), 4u);
+    expect_registered(4);
     group->barrier().wait();
   });
 }
 
 TEST_F(NcclMemory, IsNotRegisteredWhereItIsOnAnotherDevice) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake counts what is registered";
   run(1, [&](const Group& group) {
     const Memory used = ones(group);
     const Memory other =
         group->core().allocate_on({DeviceKind::kCuda, 3}, kBytes);
     sum_up(used, group).synchronize();
-    EXPECT_EQ(registered(), 1u);
+    expect_registered(1);
   });
 }
 
@@ -136,21 +134,21 @@ TEST_F(NcclMemory, IsFreedWhileTheGroupLives) {
     group->barrier().wait();
     dropped.reset();
     await_allocated(2);
-    EXPECT_EQ(registered(), 2u);
+    expect_registered(2);
     sum_up(kept, group).synchronize();
-    expect_sums(kept, 4);
+    expect_each(kept, group, 4);
     group->barrier().wait();
   });
 }
 
 TEST_F(NcclMemory, IsFreedOnlyWhenNothingOfTheGroupIsUnderWay) {
-  std::latch looked(1);
   run(2, [&](const Group& group) {
+    const auto beside = group_beside(*group);
     const Memory kept = ones(group);
     Memory dropped = ones(group);
     sum_up(dropped, group).synchronize();
     group->barrier().wait();
-    if (group->rank() == 1) looked.wait();
+    if (group->rank() == 1) beside->barrier().wait();  // rank 0 has looked
     const Work work = sum_up(kept, group);
     if (group->rank() == 0) {
       dropped.reset();  // does not wait for rank 1
@@ -159,9 +157,9 @@ TEST_F(NcclMemory, IsFreedOnlyWhenNothingOfTheGroupIsUnderWay) {
         EXPECT_FALSE(work.done());
         std::this_thread::yield();
       }
-      EXPECT_EQ(allocated(), 4u);
-      EXPECT_EQ(registered(), 4u);
-      looked.count_down();
+      expect_allocated(4);
+      expect_registered(4);
+      beside->barrier().wait();
     }
     work.synchronize();
     dropped.reset();
@@ -172,17 +170,16 @@ TEST_F(NcclMemory, IsFreedOnlyWhenNothingOfTheGroupIsUnderWay) {
 
 TEST_F(NcclMemory, IsFreedByManyThreadsWhileOthersReduce) {
   run(2, [&](const Group& group) {
-    const Memory kept = group->core().allocate_on(device_of(group), kBytes);
+    const Memory kept = allocate(group);
     std::vector<std::thread> others;
     for (int i = 0; i < 3; ++i)
       others.emplace_back([&] {
-        for (int n = 0; n < 30; ++n)
-          group->core().allocate_on(device_of(group), kBytes);
+        for (int n = 0; n < 30; ++n) allocate(group);
       });
     for (int n = 0; n < 30; ++n) {
       const Memory used = ones(group);
       sum_up(used, group).synchronize();
-      expect_sums(used, 2);
+      expect_each(used, group, 2);
     }
     for (std::thread& other : others) other.join();
   });
@@ -199,9 +196,12 @@ TEST_F(NcclMemory, SurvivesItsGroup) {
         error_text([&] { group->core().allocate_on(device_of(group), 1); }),
         HasSubstr("was destroyed"));
   });
-  EXPECT_EQ(registered(), 0u);
-  EXPECT_EQ(allocated(), 2u);
-  for (const Memory& its : memory) expect_sums(its, 2);
+  expect_registered(0);
+  expect_allocated(2);
+  for (int rank = 0; rank < 2; ++rank)
+    // A process on real GPUs has its own rank's.
+    if (const Memory& its = memory[static_cast<std::size_t>(rank)])
+      expect_each(its, rank, 2);
 }
 
 // NCCL frees a rank's memory only when the last rank of the process ends.
@@ -209,13 +209,14 @@ TEST_F(NcclMemory, IsRegisteredNoMoreWhenItsGroupIsLeft) {
   run(4, [&](const Group& group) {
     Memory memory = ones(group);
     sum_up(memory, group).synchronize();
-    expect_sums(memory, 4);
+    expect_each(memory, group, 4);
     group->leave();
     memory.reset();
   });
 }
 
 TEST_F(NcclMemory, IsFreedWhenTheProcesssLastRankHasAborted) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake has ranks in one process";
   for (int round = 0; round < 10; ++round) {
     run(4, [&](const Group& group) {
       Memory memory = ones(group);
@@ -229,13 +230,13 @@ TEST_F(NcclMemory, IsFreedWhenTheProcesssLastRankHasAborted) {
       fake_.host_writes(memory.get(), kBytes);
       memory.reset();
     });
-    EXPECT_EQ(allocated(), 0u);
+    expect_allocated(0);
   }
 }
 
 TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
-  std::latch over(2);
   run(2, [&](const Group& group) {
+    const auto beside = group_beside(*group);
     Memory kept = ones(group), dropped = ones(group);
     sum_up(dropped, group).synchronize();
     group->barrier().wait();
@@ -246,15 +247,14 @@ TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
       EXPECT_THAT(error_text<Error>([&] { hangs.synchronize(); }),
                   HasSubstr("on purpose"));
     }
-    over.arrive_and_wait();
+    beside->barrier().wait();
     EXPECT_THAT(error_text<Error>([&] { sum_up(kept, group).synchronize(); }),
                 HasSubstr("on purpose"));
     // No task touches it any more.
-    fake_.host_writes(kept.get(), kBytes);
-    std::ranges::fill(floats(kept), 2.0F);
+    write(block(kept, group->rank()), Floats(kCount, 2));
     kept.reset();
-    const Memory late = group->core().allocate_on(device_of(group), kBytes);
-    EXPECT_THAT(floats(late), Each(0.0F));
+    const Memory late = allocate(group);
+    expect_each(late, group, 0);
   });
 }
 
@@ -278,8 +278,8 @@ TEST_F(NcclMemory, IsLikeAnyOtherToASubGroup) {
     const auto both = split(*group, {});
     const Memory memory = ones(group);
     sum_up(memory, both).synchronize();
-    expect_sums(memory, 2);
-    EXPECT_EQ(registered(), 0u);
+    expect_each(memory, group, 2);
+    expect_registered(0);
     both->barrier().wait();
   });
 }
@@ -291,12 +291,13 @@ TEST_F(NcclMemory, IsLikeAnyOtherToMessages) {
       group->isend(on_gpu(memory, group), 1).synchronize();
     else
       group->irecv(on_gpu(memory, group), 0).synchronize();
-    EXPECT_EQ(registered(), 0u);
+    expect_registered(0);
     group->barrier().wait();
   });
 }
 
 TEST_F(NcclMemory, SaysWhoAskedForHowMuchWhenThereIsNoneLeft) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake can limit its memory";
   run(2, [&](const Group& group) {
     if (group->rank() == 0) return;
     fake_.set_memory(FakeGpu::Memory::kNone);
@@ -315,19 +316,23 @@ TEST_F(NcclMemory, SaysWhoAskedForHowMuchWhenThereIsNoneLeft) {
 }
 
 TEST_F(NcclMemory, IsRefusedOnAGpuThatIsNotThere) {
+  const int gpus = Gpu::count(table());
   run(1, [&](const Group& group) {
-    EXPECT_THAT(error_text([&] {
-                  group->core().allocate_on({DeviceKind::kCuda, 4}, 1);
-                }),
-                AllOf(HasSubstr("no GPU 4"), HasSubstr("next:")));
+    EXPECT_THAT(
+        error_text([&] {
+          group->core().allocate_on({DeviceKind::kCuda, gpus}, 1);
+        }),
+        AllOf(HasSubstr("no GPU " + std::to_string(gpus)), HasSubstr("next:")));
   });
 }
 
 TEST_F(NcclMemory, IsTheGroupsOwnOnTheCpu) {
   run(1, [&](const Group& group) {
     const Memory memory = group->core().allocate_on({}, kBytes);
-    EXPECT_THAT(floats(memory), Each(0.0F));
-    EXPECT_EQ(allocated(), 0u);
+    EXPECT_EQ(Floats(kCount),
+              Floats(reinterpret_cast<float*>(memory.get()),
+                     reinterpret_cast<float*>(memory.get()) + kCount));
+    expect_allocated(0);
   });
 }
 

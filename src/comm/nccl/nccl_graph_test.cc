@@ -1,4 +1,6 @@
-// Tests collectives that are captured in a graph, on a fake of CUDA and NCCL.
+// Tests collectives that are captured in a graph, on a fake of CUDA and NCCL:
+// the plug-in's table begins no capture. On a card, captures are LibTorch's:
+// CapturedPassOnCuda (src/torch/device/captured_pass_test.cc) tests them.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -128,6 +130,9 @@ class Rank {
 
 class NcclGraph : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if (tests_use_real_gpus()) GTEST_SKIP() << "only the fake can capture here";
+  }
   void run(int ranks, const std::function<void(Rank& rank)>& body) {
     run_gpu_ranks(fake_.table(), ranks, [&](const Group& group) {
       Rank rank(fake_, group);
