@@ -74,7 +74,8 @@ def tests_part(bundle, name, program, tests, ranks, seconds):
     return Part(f"{name}, {ranks} rank{'s' if ranks > 1 else ''}", "Lockstep",
                 seconds, bundle.run(ranks, bundle.bin / program,
                                     f"--gtest_filter={tests}"),
-                {**REAL, **(SHARED if ranks > 1 else {})}, may_skip=(*ONE_CARD, more_ranks_than(ranks)))
+                {**REAL, **(SHARED if ranks > 1 else {})},
+                may_skip=(*ONE_CARD, more_ranks_than(ranks)))
 
 
 def conformance_part(bundle, ranks):
