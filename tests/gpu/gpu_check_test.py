@@ -17,7 +17,7 @@ class Smoke(MadeUpCard):
             self.assertEqual((part["outcome"], part["failed"]),
                              ("passed", False), part)
         self.assertIn("12 of 12 parts passed, 0 failed", self.said)
-        self.assertEqual(len(found), 11)
+        self.assertEqual(len(found), 12)
 
     def test_has_a_log_of_every_part_that_ran(self):
         found = self.run_stage("smoke")
