@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -266,6 +267,13 @@ class PassWorkers {
     try {
       for (std::int64_t i = 0; i < count; ++i)
         threads_.emplace_back([shared = pass_] { shared->work(); });
+    } catch (const std::system_error& error) {
+      stop();
+      throw SystemError(
+          fmt::format("cannot start worker {} of the {} that read samples "
+                      "(fewer workers need fewer threads)",
+                      threads_.size() + 1, count),
+          error.code().value());
     } catch (...) {
       stop();
       throw;

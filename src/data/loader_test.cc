@@ -2,13 +2,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <barrier>
+#include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
+#include <fstream>
 #include <functional>
+#include <iostream>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -17,6 +23,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "src/base/sanitized.h"
 
 namespace lockstep {
 namespace {
@@ -209,6 +216,29 @@ TEST(Loader, EndsInTheMiddleOfAPassOfManyWorkers) {
                   {.batch_size = 16, .prefetch = 3, .workers = 4});
     for (int taken = 0; taken < round % 5; ++taken) loader.next(1min);
   }
+}
+
+// In a process with room for the stacks of a few threads more.
+[[noreturn]] void load_without_room_for_threads() {
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> pages;
+  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const rlimit limits{pages * page + (std::uint64_t{1} << 28), RLIM_INFINITY};
+  if (::setrlimit(RLIMIT_AS, &limits) != 0) std::_Exit(2);
+  const CountingSource source(10);
+  try {
+    Loader(source, first(10), {.workers = 1000});
+  } catch (const SystemError& error) {
+    std::cerr << error.what() << std::endl;
+    std::_Exit(error.error_number() == EAGAIN ? 0 : 3);
+  }
+  std::_Exit(4);
+}
+
+TEST(Loader, SaysHowManyWorkersCouldStart) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
+  EXPECT_EXIT(load_without_room_for_threads(), testing::ExitedWithCode(0),
+              "cannot start worker [0-9]+ of the 1000 that read samples");
 }
 
 TEST(Loader, CountsTheTimeThatTheConsumerWaits) {

@@ -127,7 +127,8 @@ class Batch {
 
 class Loader {
  public:
-  // `source` must outlive the loader. The workers start at once.
+  // `source` must outlive the loader. The workers start at once; SystemError if
+  // the host cannot start all of them.
   Loader(const SampleSource& source, std::vector<std::int64_t> indices,
          const LoaderOptions& options = {});
   // Stops each worker after its current sample.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <future>
+#include <system_error>
 #include <vector>
 
 namespace lockstep {
@@ -20,8 +21,12 @@ void for_each_on_threads(std::int64_t count, int threads,
   };
   std::vector<std::future<void>> others;
   const std::int64_t useful = std::min<std::int64_t>(threads, count);
-  for (std::int64_t i = 1; i < useful; ++i)
-    others.push_back(std::async(std::launch::async, take_pieces));
+  try {
+    for (std::int64_t i = 1; i < useful; ++i)
+      others.push_back(std::async(std::launch::async, take_pieces));
+  } catch (const std::system_error&) {
+    // The host has no more threads: those that exist do the work.
+  }
   // A future waits for its thread when it is destroyed, so all end before
   // `next` does, also after an error.
   take_pieces();

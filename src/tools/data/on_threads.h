@@ -1,8 +1,8 @@
-// Divides independent pieces of work among threads of a command.
+// Divides independent pieces of work among the calling thread and others.
 //
-// Threads: the caller waits for all of them.
-// Errors:  the first that a piece throws; pieces that have not begun are then
-//          left out.
+// Threads: for_each_on_threads() returns when all of them have ended.
+// Errors:  an error of one of the threads; pieces that have not begun are then
+//          left out. Where the host can start fewer threads, those do the work.
 #pragma once
 
 #include <cstdint>
