@@ -1,6 +1,7 @@
 #include "src/tools/data/make_images.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -57,11 +58,29 @@ void refuse_used_folder(const fs::path& folder) {
         "one\n  next:    name a folder that does not exist yet");
 }
 
+// Refuses, before the work, a target that no folder can replace.
+void refuse_fixed_folder(const fs::path& target) {
+  struct stat own {
+  }, parent{};
+  if (::lstat(target.c_str(), &own) != 0) return;  // does not exist
+  if (S_ISLNK(own.st_mode))
+    throw Error(fmt::format(
+        "{} is a link to what does not exist\n"
+        "  next:    make the folder to which it leads, or remove it",
+        target.string()));
+  if (::stat(target.parent_path().c_str(), &parent) == 0 &&
+      own.st_dev != parent.st_dev)
+    throw Error(
+        fmt::format("{} is where a file system is mounted, and cannot be "
+                    "replaced\n  next:    name a folder below it",
+                    target.string()));
+}
+
 // A folder beside another that takes its name at the end; until then it is
 // removed where an error ends the work.
-class FolderInTheMaking {
+class UnfinishedFolder {
  public:
-  explicit FolderInTheMaking(const fs::path& target) : target_(target) {
+  explicit UnfinishedFolder(const fs::path& target) : target_(target) {
     fs::create_directories(target.parent_path());
     // A stopped run may have had the same process id.
     for (int number = 0; path_.empty(); ++number) {
@@ -72,12 +91,12 @@ class FolderInTheMaking {
       if (fs::create_directory(path)) path_ = path;
     }
   }
-  ~FolderInTheMaking() {
+  ~UnfinishedFolder() {
     std::error_code ignored;
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
-  FolderInTheMaking(const FolderInTheMaking&) = delete;
-  FolderInTheMaking& operator=(const FolderInTheMaking&) = delete;
+  UnfinishedFolder(const UnfinishedFolder&) = delete;
+  UnfinishedFolder& operator=(const UnfinishedFolder&) = delete;
 
   const fs::path& path() const { return path_; }
 
@@ -156,7 +175,7 @@ std::string readme_text(const MakeImagesOptions& options) {
 // Returns the bytes of the images.
 std::int64_t fill_folder(const MakeImagesOptions& options,
                          const fs::path& target) {
-  FolderInTheMaking folder(target);
+  UnfinishedFolder folder(target);
   const fs::path& path = folder.path();
   replace_text_file(path / "README.txt", readme_text(options));
   std::int64_t bytes = PartWriter(options, ImagePart::kTrain, path / "train")
@@ -248,6 +267,7 @@ std::string make_images(const MakeImagesOptions& options) {
   try {
     const fs::path target = resolved(options.folder);
     refuse_used_folder(target);
+    refuse_fixed_folder(target);
     const std::int64_t bytes = fill_folder(options, target);
     return fmt::format(
         "{} synthetic images for training and {} for validation, of {} "

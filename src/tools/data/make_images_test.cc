@@ -155,6 +155,21 @@ TEST(MakeImages, SaysWhatCannotBeWritten) {
       AllOf(HasSubstr("Not a directory"), HasSubstr("next:")));
 }
 
+TEST(MakeImages, RefusesBeforeTheWorkWhatCannotBeReplaced) {
+  const TestDirectory directory;
+  fs::create_directory_symlink("nowhere", directory / "link");
+  // So many that the test would not end if they were drawn.
+  MakeImagesOptions options = few(directory / "link");
+  options.count = std::int64_t{1} << 40;
+  EXPECT_THAT(
+      error_text<Error>([&] { make_images(options); }),
+      AllOf(HasSubstr("link to what does not exist"), HasSubstr("next:")));
+  LOCKSTEP_NEEDS_SMALL_FILE_SYSTEM(directory, "64k");
+  options.folder = directory.path();
+  EXPECT_THAT(error_text<Error>([&] { make_images(options); }),
+              AllOf(HasSubstr("mounted"), HasSubstr("a folder below it")));
+}
+
 TEST(MakeImages, LeavesNothingOnAFullDisk) {
   const TestDirectory directory;
   LOCKSTEP_NEEDS_SMALL_FILE_SYSTEM(directory, "64k");
