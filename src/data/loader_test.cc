@@ -2,8 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -12,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <mutex>
@@ -24,6 +21,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/sanitized.h"
+#include "src/base/testing/address_space.h"
 
 namespace lockstep {
 namespace {
@@ -220,11 +218,7 @@ TEST(Loader, EndsInTheMiddleOfAPassOfManyWorkers) {
 
 // In a process with room for the stacks of a few threads more.
 [[noreturn]] void load_without_room_for_threads() {
-  std::uint64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const rlimit limits{pages * page + (std::uint64_t{1} << 28), RLIM_INFINITY};
-  if (::setrlimit(RLIMIT_AS, &limits) != 0) std::_Exit(2);
+  if (!limit_address_space(std::uint64_t{1} << 28)) std::_Exit(2);
   const CountingSource source(10);
   try {
     Loader(source, first(10), {.workers = 1000});

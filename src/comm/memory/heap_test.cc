@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/address_space.h"
 
 namespace lockstep {
 namespace {
@@ -289,12 +290,6 @@ TEST(Heap, ThrowsWhereTheKernelRefusesPrivateMemory) {
   }));
 }
 
-std::size_t address_space() {
-  std::size_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  return pages * kPage;
-}
-
 bool limit(__rlimit_resource resource, rlim_t most) {
   const rlimit limits{most, most};
   return ::setrlimit(resource, &limits) == 0;
@@ -321,7 +316,7 @@ TEST(Heap, IsNotMadeWhereALimitAdmitsNone) {
            refusal_of_heap(kBytes / 2) == 0;
   }));
   EXPECT_TRUE(holds_in_child([&] {
-    return limit(RLIMIT_AS, address_space() + kBytes / 2) &&
+    return limit_address_space(kBytes / 2) &&
            refusal_of_heap(kBytes) == ENOMEM &&
            process_heap({.bytes = kBytes}) == nullptr &&
            refusal_of_heap(kBytes / 4) == 0;
@@ -336,8 +331,7 @@ TEST(Heap, WorksOnBelowALimitThatComesLater) {
        {HeapOptions::Backing::kOnTouch, HeapOptions::Backing::kOnTake})
     EXPECT_TRUE(holds_in_child([&] {
       const auto heap = Heap::create({.bytes = kBytes, .backing = backing});
-      if (!limit(RLIMIT_FSIZE, 0) ||
-          !limit(RLIMIT_AS, address_space() + kBytes / 8))
+      if (!limit(RLIMIT_FSIZE, 0) || !limit_address_space(kBytes / 8))
         return false;
       std::byte* const block = heap->take(kBytes / 2);
       if (block == nullptr) return false;

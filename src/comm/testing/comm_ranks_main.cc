@@ -27,6 +27,7 @@
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/stop_request.h"
+#include "src/base/testing/address_space.h"
 #include "src/base/testing/own_resources.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/group/registry.h"
@@ -101,14 +102,6 @@ std::uint64_t heap_bytes() {
 bool limit(__rlimit_resource resource, rlim_t most) {
   const rlimit limits{most, most};
   return ::setrlimit(resource, &limits) == 0;
-}
-
-// Limits the address space to its present size plus `more` bytes.
-bool limit_address_space(std::uint64_t more) {
-  std::uint64_t pages = 0;
-  std::ifstream("/proc/self/statm") >> pages;
-  const auto page = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  return limit(RLIMIT_AS, pages * page + more);
 }
 
 // The same when rank 1 has no address space for a second heap.
