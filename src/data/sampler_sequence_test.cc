@@ -121,6 +121,141 @@ TEST(SamplerSequence, RefusesWhatCannotBe) {
               HasSubstr("rank -1"));
 }
 
+// Trains `consumed` samples with one number of ranks and the rest with another.
+std::vector<std::int64_t> seen_by_two_runs(std::int64_t length, int before,
+                                           std::int64_t steps, int after) {
+  const auto sequences = [&](int world_size, std::int64_t consumed) {
+    std::vector<std::vector<std::int64_t>> all;
+    for (int rank = 0; rank < world_size; ++rank)
+      all.push_back(sampler_sequence(length, {.world_size = world_size,
+                                              .rank = rank,
+                                              .seed = 7,
+                                              .consumed = consumed}));
+    return all;
+  };
+  std::vector<std::int64_t> seen;
+  for (const auto& sequence : sequences(before, 0))
+    seen.insert(seen.end(), sequence.begin(), sequence.begin() + steps);
+  for (const auto& sequence : sequences(after, std::ssize(seen)))
+    seen.insert(seen.end(), sequence.begin(), sequence.end());
+  return seen;
+}
+
+TEST(SamplerSequence, GoesOnWithOtherRanksWithoutLosingOrRepeatingASample) {
+  for (const int before : {1, 2, 3, 8})
+    for (const int after : {1, 2, 3, 8})
+      for (const std::int64_t steps : {0, 1, 2, 3}) {
+        // Each of the two numbers of ranks divides what it is given.
+        const std::int64_t length = before * steps + after * 5;
+        std::vector<std::int64_t> seen =
+            seen_by_two_runs(length, before, steps, after);
+        std::ranges::sort(seen);
+        EXPECT_EQ(seen, sampler_sequence(length, {.shuffle = false}))
+            << before << " ranks, then " << after;
+      }
+}
+
+TEST(SamplerSequence, GoesOnAsTheSameRanksWouldHave) {
+  for (const bool drop_last : {false, true})
+    for (const std::int64_t steps : {0, 1, 3, 6, 7}) {
+      SamplerOptions options{
+          .world_size = 3, .rank = 2, .seed = 1, .drop_last = drop_last};
+      auto whole = sampler_sequence(20, options);
+      whole.erase(whole.begin(),
+                  whole.begin() + std::min(steps, std::ssize(whole)));
+      options.consumed = 3 * steps;
+      EXPECT_EQ(sampler_sequence(20, options), whole) << steps << " steps";
+    }
+  EXPECT_THROW(sampler_sequence(20, {.consumed = -1}), InvalidArgument);
+}
+
+TEST(ShareOfRank, DividesAnyOrder) {
+  const std::vector<std::int64_t> order = {7, 7, 3, 5, 1};
+  EXPECT_THAT(share_of_rank(order, {.world_size = 2, .rank = 1}),
+              ElementsAre(7, 5, 7));
+  EXPECT_THAT(
+      share_of_rank(order, {.world_size = 2, .rank = 1, .drop_last = true}),
+      ElementsAre(7, 5));
+  EXPECT_THAT(share_of_rank({}, {.world_size = 2, .rank = 1}), IsEmpty());
+}
+
+// Expected values: torch 2.13, torch.multinomial(weights, 8, True, generator).
+TEST(WeightedOrder, IsPytorchs) {
+  const std::vector<double> weights = {0.5, 3, 0, 1, 1.5};
+  EXPECT_THAT(weighted_order(weights, {.count = 8, .seed = 42}),
+              ElementsAre(0, 0, 1, 0, 1, 1, 4, 4));
+}
+
+TEST(WeightedOrder, DrawsInProportionToTheWeights) {
+  const std::vector<double> weights = {1, 2, 0, 5};
+  for (const bool replacement : {true, false}) {
+    std::vector<double> first(weights.size());
+    constexpr int kOrders = 20'000;
+    for (int seed = 0; seed < kOrders; ++seed)
+      ++first[static_cast<std::size_t>(weighted_order(
+          weights, {.count = 2,
+                    .replacement = replacement,
+                    .seed = static_cast<std::uint64_t>(seed)})[0])];
+    // Four standard deviations are at most 0.0142.
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      EXPECT_NEAR(first[i] / kOrders, weights[i] / 8, 0.015) << "sample " << i;
+    EXPECT_EQ(first[2], 0);
+  }
+}
+
+TEST(WeightedOrder, WithoutReplacementDrawsEachSampleOnce) {
+  const std::vector<double> weights = {1e-300, 2, 0, 5, 1e300};
+  for (std::uint64_t seed = 0; seed < 100; ++seed)
+    EXPECT_THAT(weighted_order(
+                    weights, {.count = 4, .replacement = false, .seed = seed}),
+                testing::UnorderedElementsAre(0, 1, 3, 4));
+}
+
+TEST(WeightedOrder, RefusesWhatCannotBeDrawn) {
+  const auto message = [](const std::vector<double>& weights,
+                          const WeightedOptions& options) {
+    return error_text([&] { weighted_order(weights, options); });
+  };
+  EXPECT_THAT(message({1, -1}, {}), HasSubstr("that of sample 1 is -1"));
+  EXPECT_THAT(message({std::nan("")}, {}), HasSubstr("sample 0 is nan"));
+  EXPECT_THAT(message({1, HUGE_VAL}, {}), HasSubstr("sample 1 is inf"));
+  EXPECT_THAT(message({1e308, 1e308}, {}), HasSubstr("2 weights is inf"));
+  EXPECT_THAT(message({0, 0}, {}), HasSubstr("2 weights is 0"));
+  EXPECT_THAT(message({}, {.count = 3}), HasSubstr("0 weights is 0"));
+  EXPECT_THAT(message({1, 0, 2}, {.count = 3, .replacement = false}),
+              HasSubstr("without replacement: 2 of 3 have a weight above 0"));
+  EXPECT_THAT(message({1}, {.count = -1}), HasSubstr("cannot draw -1"));
+  EXPECT_THAT(weighted_order({}), IsEmpty());
+}
+
+TEST(ClassBalancedWeights, GiveEachClassTheSameSum) {
+  const std::vector<std::int64_t> labels = {4, 4, 0, 4, 0, 9, 4};
+  EXPECT_THAT(class_balanced_weights(labels),
+              ElementsAre(0.25, 0.25, 0.5, 0.25, 0.5, 1, 0.25));
+}
+
+TEST(StratifiedOrder, SpreadsEachClassEvenly) {
+  std::vector<std::int64_t> labels(1000, 0);
+  std::fill_n(labels.begin(), 200, 1);
+  std::fill_n(labels.begin() + 200, 10, 2);
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    const auto order = stratified_order(labels, seed);
+    std::vector<std::int64_t> sorted = order;
+    std::ranges::sort(sorted);
+    EXPECT_EQ(sorted, sampler_sequence(1000, {.shuffle = false}));
+    for (std::size_t begin = 0; begin < order.size(); begin += 100) {
+      std::vector<int> counts(3);
+      for (std::size_t i = begin; i < begin + 100; ++i)
+        ++counts[static_cast<std::size_t>(
+            labels[static_cast<std::size_t>(order[i])])];
+      EXPECT_NEAR(counts[1], 20, 2) << "seed " << seed;
+      EXPECT_NEAR(counts[2], 1, 1) << "seed " << seed;
+    }
+  }
+  EXPECT_NE(stratified_order(labels, 0), stratified_order(labels, 1));
+  EXPECT_THAT(stratified_order({}, 0), IsEmpty());
+}
+
 TEST(EachSampleOnce, CoversEverySampleExactlyOnce) {
   for (std::int64_t length = 0; length < 30; ++length)
     for (int world_size = 1; world_size <= 9; ++world_size) {

@@ -14,7 +14,7 @@ import zlib
 from random import Random
 
 import torch
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import DistributedSampler, WeightedRandomSampler
 
 
 def summary(indices):
@@ -74,6 +74,19 @@ def partition_cases():
             yield f"partition {length} {seed} {part} {words}", summary(indices)
 
 
+def weighted_cases():
+    for length, count, seed in itertools.product(
+        (1, 2, 10, 1000), (2, 3, 100, 5000), (0, 42, 2**31, 2**32 + 5)
+    ):
+        random = Random(f"{length} {seed}")
+        weights = [random.expovariate(1) for _ in range(length)]
+        weights = [0.0 if i % 5 == 3 else w for i, w in enumerate(weights)]
+        generator = torch.Generator().manual_seed(seed)
+        sampler = WeightedRandomSampler(weights, count, True, generator)
+        words = " ".join(map(repr, weights))
+        yield f"weighted {count} {seed} {words}", summary(sampler)
+
+
 def all_cases(long):
     yield from sampler_cases(
         lengths=(0, 1, 2, 3, 10, 17, 1000),
@@ -89,6 +102,7 @@ def all_cases(long):
         (0, 1, 2, 623, 624, 625, 100000, 1000003), (0, 1, 2**32 - 1, 2**64 - 1)
     )
     yield from partition_cases()
+    yield from weighted_cases()
     if long:
         yield from permutation_cases((2**32 // 20 - 1, 2**32 // 20), (7,))
 

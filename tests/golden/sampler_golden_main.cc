@@ -5,6 +5,7 @@
 //   sampler LENGTH WORLD_SIZE RANK SHUFFLE SEED EPOCH DROP_LAST
 //   permutation COUNT SEED
 //   partition LENGTH SEED PART SIZE…
+//   weighted COUNT SEED WEIGHT…
 
 #include <zlib.h>
 
@@ -50,12 +51,21 @@ Indices answer_partition(std::istream& question) {
   return {indices.begin(), indices.end()};
 }
 
+Indices answer_weighted(std::istream& question) {
+  lockstep::WeightedOptions options;
+  question >> options.count >> options.seed;
+  std::vector<double> weights;
+  for (double weight = 0; question >> weight;) weights.push_back(weight);
+  return lockstep::weighted_order(weights, options);
+}
+
 Indices answer(const std::string& line) {
   std::istringstream question(line);
   std::string kind;
   question >> kind;
   if (kind == "sampler") return answer_sampler(question);
   if (kind == "permutation") return answer_permutation(question);
+  if (kind == "weighted") return answer_weighted(question);
   return answer_partition(question);
 }
 

@@ -1,16 +1,22 @@
 // The samples that a rank sees in an epoch, in order: the sequence of PyTorch's
-// DistributedSampler, index for index.
+// DistributedSampler, index for index, and other orders, divided alike.
 //
-// The sequence is a pure function of its arguments, so ranks need not
+// A sequence is a pure function of its arguments, so ranks need not
 // communicate: each shuffles all indices alike (a Mersenne Twister seeded with
 // seed + epoch), pads or cuts them to a multiple of the world size, and takes
 // every world_size-th.
 //
-// Errors:  InvalidArgument for a negative length, a world size below 1 and a
-//          rank outside 0 … world_size - 1.
+//   // Draws rare classes as often as others.
+//   const auto order = weighted_order(class_balanced_weights(labels),
+//                                     {.seed = seed + epoch});
+//   Loader loader(samples, share_of_rank(order, {.world_size = 4, .rank = 1}));
+//
+// Errors:  InvalidArgument for a negative length, a world size below 1, a rank
+//          outside 0 … world_size - 1, and weights that cannot be drawn from.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace lockstep {
@@ -26,6 +32,10 @@ struct SamplerOptions {
   // When the world size does not divide the length: drop the last samples
   // instead of repeating the first ones.
   bool drop_last = false;
+  // The samples of the epoch that all ranks together have seen, whatever their
+  // number was: the sequence is that of the remaining samples. A run that is
+  // resumed within an epoch, with other ranks, neither loses nor repeats one.
+  std::int64_t consumed = 0;
 };
 
 // The number of indices per rank for `length` samples; the same for all ranks.
@@ -35,6 +45,37 @@ std::int64_t samples_per_rank(std::int64_t length,
 // The indices of options.rank, in order.
 std::vector<std::int64_t> sampler_sequence(std::int64_t length,
                                            const SamplerOptions& options);
+
+// The part of options.rank of `order`, which must be the same on every rank,
+// divided as sampler_sequence() divides its own: options.shuffle, seed and
+// epoch do not count.
+std::vector<std::int64_t> share_of_rank(std::span<const std::int64_t> order,
+                                        const SamplerOptions& options);
+
+struct WeightedOptions {
+  // The number of draws; as many as there are weights when 0.
+  std::int64_t count = 0;
+  // Whether a sample may be drawn several times.
+  bool replacement = true;
+  std::uint64_t seed = 0;
+};
+
+// Samples drawn with probabilities in proportion to `weights`, which need not
+// add up to 1. With replacement and more than one draw: the sequence of
+// PyTorch's WeightedRandomSampler, index for index. Without replacement: its
+// distribution (Efraimidis and Spirakis, "Weighted random sampling with a
+// reservoir", 2006), with other random numbers.
+std::vector<std::int64_t> weighted_order(std::span<const double> weights,
+                                         const WeightedOptions& options = {});
+
+// For each sample the weight with which all classes are drawn equally often.
+std::vector<double> class_balanced_weights(
+    std::span<const std::int64_t> labels);
+
+// All samples in a random order in which each class is spread evenly: each
+// stretch, and so each batch, has about as much of it as the whole.
+std::vector<std::int64_t> stratified_order(std::span<const std::int64_t> labels,
+                                           std::uint64_t seed);
 
 // Every world_size-th index from `rank` on, without padding. All ranks together
 // see each sample once, as an evaluation needs. The ranks' lengths differ by at

@@ -55,7 +55,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   std::size_t size() const;
 
   // This rank's samples in the epoch that set_epoch() names, in order: those
-  // that next() returns, and the order that a Loader takes.
+  // that next() returns, and the order that a Loader takes. After load(): those
+  // of the rest of the epoch.
   std::vector<std::int64_t> indices() const;
 
   // Goes to the beginning of the epoch; `new_size` replaces the dataset's size.
@@ -64,11 +65,15 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // The next `batch_size` indices, fewer at the end of the epoch, then nothing.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  // Epoch and position, so that a run can go on where it was interrupted.
+  // Epoch and position, so that a run can go on where it was interrupted, also
+  // with another number of ranks: the samples that no rank has had are divided
+  // anew, until the next reset(). All ranks must have had equally many.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  void begin_after(std::int64_t consumed);
+
   std::size_t dataset_size_;
   int rank_;
   int world_size_;
@@ -76,8 +81,9 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool drop_last_;
   std::uint64_t seed_;
   std::shared_ptr<std::atomic<std::size_t>> epoch_;
+  std::int64_t consumed_ = 0;          // by all ranks, before indices_
   std::vector<std::int64_t> indices_;  // of the current epoch
-  std::size_t dealt_ = 0;
+  std::size_t dealt_ = 0;              // of indices_
 };
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@ namespace lockstep {
 namespace {
 
 constexpr char kEpoch[] = "epoch";
-constexpr char kDealt[] = "dealt";
+constexpr char kConsumed[] = "consumed";
 
 }  // namespace
 
@@ -41,13 +41,19 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
                            .shuffle = shuffle_,
                            .seed = seed_,
                            .epoch = epoch(),
-                           .drop_last = drop_last_});
+                           .drop_last = drop_last_,
+                           .consumed = consumed_});
 }
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
   dataset_size_ = new_size.value_or(dataset_size_);
-  indices_ = indices();
+  begin_after(0);
+}
+
+void DistributedSampler::begin_after(std::int64_t consumed) {
+  consumed_ = consumed;
   dealt_ = 0;
+  indices_ = indices();
 }
 
 std::optional<std::vector<std::size_t>> DistributedSampler::next(
@@ -61,18 +67,18 @@ std::optional<std::vector<std::size_t>> DistributedSampler::next(
 }
 
 void DistributedSampler::save(torch::serialize::OutputArchive& archive) const {
+  const auto dealt = static_cast<std::int64_t>(dealt_);
   archive.write(kEpoch, c10::IValue(static_cast<std::int64_t>(epoch())));
-  archive.write(kDealt, c10::IValue(static_cast<std::int64_t>(dealt_)));
+  archive.write(kConsumed, c10::IValue(consumed_ + dealt * world_size_));
 }
 
 void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   c10::IValue epoch;
-  c10::IValue dealt;
+  c10::IValue consumed;
   archive.read(kEpoch, epoch);
-  archive.read(kDealt, dealt);
+  archive.read(kConsumed, consumed);
   set_epoch(static_cast<std::size_t>(epoch.toInt()));
-  reset();
-  dealt_ = std::min(static_cast<std::size_t>(dealt.toInt()), indices_.size());
+  begin_after(consumed.toInt());
 }
 
 }  // namespace lockstep

@@ -6,10 +6,14 @@
 #include <torch/data/datasets/base.h>
 #include <torch/serialize.h>
 
+#include <algorithm>
 #include <set>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include "lockstep/data/sampler_sequence.h"
+#include "src/base/mutex.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 
@@ -83,24 +87,61 @@ TEST(DistributedSampler, TellsADataLoadersCopyTheEpoch) {
   });
 }
 
+std::string archive_of(const DistributedSampler& sampler) {
+  std::ostringstream stream;
+  torch::serialize::OutputArchive out;
+  sampler.save(out);
+  out.save_to(stream);
+  return stream.str();
+}
+
+void load(DistributedSampler& sampler, const std::string& archive) {
+  std::istringstream stream(archive);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  sampler.load(in);
+}
+
 TEST(DistributedSampler, GoesOnWhereItWasSaved) {
   run_ranks(kBackend, 2, [](const Group& group) {
     DistributedSampler saved(12, {.group = group});
     saved.set_epoch(4);
     saved.reset();
     saved.next(2);
-    std::stringstream stream;
-    torch::serialize::OutputArchive out;
-    saved.save(out);
-    out.save_to(stream);
-
     DistributedSampler loaded(12, {.group = group});
-    torch::serialize::InputArchive in;
-    in.load_from(stream);
-    loaded.load(in);
+    load(loaded, archive_of(saved));
     EXPECT_EQ(loaded.epoch(), 4u);
-    EXPECT_EQ(deal_out(loaded, 3), deal_out(saved, 3));
+    EXPECT_EQ(loaded.indices(), deal_out(saved, 3));
+    loaded.next(1);
+    load(saved, archive_of(loaded));
+    EXPECT_EQ(deal_out(saved, 3), deal_out(loaded, 3));
+    loaded.reset();
+    EXPECT_EQ(deal_out(loaded, 3).size(), 6u);
   });
+}
+
+TEST(DistributedSampler, GoesOnWithAnotherNumberOfRanks) {
+  constexpr std::size_t kSamples = 20;
+  Mutex mutex;
+  std::string archive;
+  std::vector<std::int64_t> seen;
+  const auto take = [&](DistributedSampler& sampler, std::size_t count) {
+    const auto samples = *sampler.next(count);
+    const MutexLock lock(mutex);
+    seen.insert(seen.end(), samples.begin(), samples.end());
+  };
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    DistributedSampler sampler(kSamples, {.group = group, .seed = 3});
+    take(sampler, 4);
+    if (group->rank() == 0) archive = archive_of(sampler);
+  });
+  run_ranks(kBackend, 3, [&](const Group& group) {
+    DistributedSampler sampler(kSamples, {.group = group, .seed = 3});
+    load(sampler, archive);
+    take(sampler, kSamples);
+  });
+  std::ranges::sort(seen);
+  EXPECT_EQ(seen, sampler_sequence(kSamples, {.shuffle = false}));
 }
 
 }  // namespace

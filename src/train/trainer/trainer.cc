@@ -128,7 +128,7 @@ class Run {
   TrainingResult run();
 
  private:
-  std::vector<std::int64_t> training_order(std::uint64_t epoch) const;
+  std::vector<std::int64_t> training_order() const;
   std::vector<std::string> take_weights();
   void read_metrics(std::size_t unread);
   void settle();
@@ -226,19 +226,22 @@ std::vector<std::string> Run::take_weights() {
   return anew;
 }
 
-// Each rank, logical shard or device slot has every n-th sample of the epoch's
-// sequence; a rank's batch is its shards' samples, concatenated.
-std::vector<std::int64_t> Run::training_order(std::uint64_t epoch) const {
+// The samples of the present epoch from the present step on. Each rank, logical
+// shard or device slot has every n-th of the epoch's sequence; a rank's batch
+// is its shards' samples, concatenated.
+std::vector<std::int64_t> Run::training_order() const {
   const int own = shards_ ? shards_->own_count() : replica_.shares();
   const int parts = group_.size() * own;
   const std::int64_t batch = options_.global_batch / parts;
   std::vector<std::vector<std::int64_t>> sequences;
   for (int i = 0; i < own; ++i)
     sequences.push_back(
-        sampler_sequence(data_.train->size(), {.world_size = parts,
-                                               .rank = group_.rank() * own + i,
-                                               .seed = options_.seed,
-                                               .epoch = epoch}));
+        sampler_sequence(data_.train->size(),
+                         {.world_size = parts,
+                          .rank = group_.rank() * own + i,
+                          .seed = options_.seed,
+                          .epoch = static_cast<std::uint64_t>(position_.epoch),
+                          .consumed = position_.step * options_.global_batch}));
   const auto length = std::ssize(sequences[0]);
   std::vector<std::int64_t> order;
   for (std::int64_t begin = 0; begin < length; begin += batch)
@@ -291,10 +294,7 @@ Metrics Run::train_epoch() {
       is_one_process(options_.strategy) ? options_.global_batch : batch_size;
   std::int64_t& step = position_.step;
   first_step_ = step;
-  auto order = training_order(number);
-  const auto done = std::min(step * batch_size, std::ssize(order));
-  order.erase(order.begin(), order.begin() + done);
-  Loader loader(*data_.train, std::move(order),
+  Loader loader(*data_.train, training_order(),
                 {.batch_size = batch_size,
                  .epoch = number,
                  .workers = options_.workers,
