@@ -8,8 +8,10 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <iterator>
 #include <system_error>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -18,6 +20,13 @@
 
 namespace lockstep {
 namespace loader_internal {
+
+// A sample that could not be read.
+struct Failure {
+  std::int64_t place = 0;  // in the batch
+  std::int64_t index = 0;  // in the source
+  std::exception_ptr error{};
+};
 
 struct Buffer {
   std::vector<float> images;
@@ -29,8 +38,8 @@ struct Buffer {
   std::int64_t first = 0;  // of the batch's indices in the pass
   std::int64_t claimed = 0;
   std::int64_t finished = 0;
-  std::exception_ptr error{};
-  std::int64_t error_place = 0;
+  std::vector<Failure> broken{};     // and replaced
+  std::optional<Failure> failure{};  // the first that ended a worker's part
 };
 
 // Samples of one batch that one worker reads: from `begin` on, `count` of them.
@@ -61,19 +70,17 @@ class Pass : public std::enable_shared_from_this<Pass> {
   const ImageShape& shape() const { return shape_; }
   ImageElements elements() const { return options_.elements; }
   std::chrono::nanoseconds waited() const { return waited_; }
+  std::span<const BrokenSample> broken() const { return broken_; }
 
   // A worker's loop: reads samples until all are read or stop() is called.
   void work() noexcept {
     while (const auto claim = next_claim()) {
-      std::exception_ptr error;
-      std::int64_t done = 0;
-      try {
-        for (; done < claim->count && !stopped_.load(); ++done)
-          read(*claim->buffer, claim->begin + done);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      finish(*claim, error, claim->begin + done);
+      std::vector<Failure> failures;
+      bool failed = false;
+      for (std::int64_t i = 0; i < claim->count && !failed && !stopped_.load();
+           ++i)
+        failed = !read_or_replace(*claim->buffer, claim->begin + i, failures);
+      finish(*claim, std::move(failures), failed);
     }
   }
 
@@ -91,10 +98,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
     if (!is_ready()) wait_for_batch(lock, deadline);
     auto buffer = std::move(open_.front());
     open_.pop_front();
-    if (buffer->error != nullptr) {
-      error_ = buffer->error;
-      std::rethrow_exception(error_);
-    }
+    error_ = error_of(*buffer);
+    if (error_ != nullptr) std::rethrow_exception(error_);
     ++taken_;
     changed_.notify_all();
     return Batch(shared_from_this(), std::move(buffer));
@@ -195,17 +200,41 @@ class Pass : public std::enable_shared_from_this<Pass> {
     buffer->count = count;
     buffer->first = first;
     buffer->claimed = buffer->finished = 0;
+    buffer->broken.clear();
+    buffer->failure.reset();
     open_.push_back(std::move(buffer));
     ++opened_;
     // Other workers have parts of it to read.
     changed_.notify_all();
   }
 
-  // Reads sample `place` of a batch.
-  void read(Buffer& buffer, std::int64_t place) {
+  // Reads sample `place` of a batch, or one in its place if options_.max_broken
+  // permits. Appends each failure; false if no sample was read.
+  bool read_or_replace(Buffer& buffer, std::int64_t place,
+                       std::vector<Failure>& failures) {
+    const std::int64_t wanted =
+        indices_[static_cast<std::size_t>(buffer.first + place)];
+    // The samples that are tried differ, so one more than permitted may fail.
+    const std::int64_t tries =
+        std::min(options_.max_broken + 1, source_->size());
+    for (std::int64_t i = 0; i < tries; ++i) {
+      const std::int64_t index = (wanted + i) % source_->size();
+      try {
+        read(buffer, place, index);
+        return true;
+      } catch (const Error&) {
+        failures.push_back({place, index, std::current_exception()});
+      } catch (...) {
+        failures.push_back({place, index, std::current_exception()});
+        return false;
+      }
+    }
+    return false;
+  }
+
+  // Reads sample `index` of the source into place `place` of a batch.
+  void read(Buffer& buffer, std::int64_t place, std::int64_t index) {
     const auto i = static_cast<std::size_t>(place);
-    const std::int64_t index =
-        indices_[static_cast<std::size_t>(buffer.first) + i];
     const std::size_t elements = image_elements();
     const auto image_in = [&](auto& images) {
       return std::span(images).subspan(i * elements, elements);
@@ -219,19 +248,40 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   // Of several errors in a batch, the consumer gets that of the first sample,
   // whatever the number of workers.
-  void finish(const Claim& claim, const std::exception_ptr& error,
-              std::int64_t place) {
+  void finish(const Claim& claim, std::vector<Failure> failures, bool failed) {
     const MutexLock lock(mutex_);
     Buffer& buffer = *claim.buffer;
-    if (error != nullptr &&
-        (buffer.error == nullptr || place < buffer.error_place)) {
-      buffer.error = error;
-      buffer.error_place = place;
-    }
+    if (failed &&
+        (!buffer.failure || failures.back().place < buffer.failure->place))
+      buffer.failure = failures.back();
+    std::ranges::move(failures, std::back_inserter(buffer.broken));
     buffer.finished += claim.count;
     if (buffer.finished == buffer.count) {
-      if (buffer.error != nullptr) failed_ = true;
+      if (buffer.failure) failed_ = true;
       changed_.notify_all();
+    }
+  }
+
+  // Notes the broken samples of a batch. Returns an error if one of its samples
+  // was not read or the pass has more broken samples than permitted. What a
+  // worker read after a failure depends on the number of workers, so it does
+  // not count.
+  std::exception_ptr error_of(Buffer& buffer) {
+    std::ranges::stable_sort(buffer.broken, {}, &Failure::place);
+    for (const Failure& failure : buffer.broken) {
+      if (buffer.failure && failure.place > buffer.failure->place) break;
+      if (!known_broken_.insert(failure.index).second) continue;
+      if (std::ssize(broken_) == options_.max_broken) return failure.error;
+      broken_.push_back({failure.index, message_of(failure.error)});
+    }
+    return buffer.failure ? buffer.failure->error : nullptr;
+  }
+
+  static std::string message_of(const std::exception_ptr& error) {
+    try {
+      std::rethrow_exception(error);
+    } catch (const Error& known) {
+      return known.what();
     }
   }
 
@@ -256,7 +306,10 @@ class Pass : public std::enable_shared_from_this<Pass> {
   bool failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // no batch is opened
   std::exception_ptr no_memory_ LOCKSTEP_GUARDED_BY(mutex_);  // for a batch
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);  // that next() threw
-  std::chrono::nanoseconds waited_{};  // only the consumer uses it
+  // Only the consumer uses these.
+  std::chrono::nanoseconds waited_{};
+  std::vector<BrokenSample> broken_;
+  std::unordered_set<std::int64_t> known_broken_;  // their indices
 };
 
 // The workers of a pass, from here to the destructor.
@@ -320,6 +373,11 @@ void check(const SampleSource& source, std::span<const std::int64_t> indices,
     throw InvalidArgument(
         fmt::format("cannot read with {} workers: it must be 1 to {}",
                     options.workers, kMostWorkers));
+  if (options.max_broken < 0)
+    throw InvalidArgument(
+        fmt::format("cannot replace {} broken samples: the number must not be "
+                    "negative",
+                    options.max_broken));
   if (options.elements == ImageElements::kPixels && source.levels().empty())
     throw InvalidArgument(
         "cannot load pixels: this source has no pixels\n"
@@ -375,6 +433,10 @@ std::optional<Batch> Loader::next(Deadline deadline) {
 
 std::int64_t Loader::batch_count() const {
   return workers_->pass().batch_count();
+}
+
+std::span<const BrokenSample> Loader::broken() const {
+  return workers_->pass().broken();
 }
 
 std::chrono::nanoseconds Loader::waited() const {

@@ -13,6 +13,7 @@
 #include <functional>
 #include <iostream>
 #include <mutex>
+#include <new>
 #include <numeric>
 #include <random>
 #include <set>
@@ -205,6 +206,76 @@ TEST(Loader, ThrowsTheErrorOfTheFirstSampleWithAnyNumberOfWorkers) {
       }
     }
   }
+}
+
+// Samples of which `broken` fail as a source's do.
+CountingSource source_with_broken(std::int64_t size,
+                                  std::set<std::int64_t> broken) {
+  return CountingSource(size, [broken = std::move(broken)](auto index) {
+    if (broken.contains(index))
+      throw InvalidArgument("cannot read sample " + std::to_string(index));
+  });
+}
+
+std::vector<std::int64_t> indices_of(std::span<const BrokenSample> samples) {
+  std::vector<std::int64_t> indices;
+  for (const BrokenSample& sample : samples) indices.push_back(sample.index);
+  return indices;
+}
+
+TEST(Loader, ReplacesBrokenSamplesByTheNextOnesOfTheSource) {
+  for (const std::int64_t workers : {1, 2, 5}) {
+    const CountingSource source = source_with_broken(10, {1, 4, 5, 9});
+    Loader loader(source, {9, 8, 5, 4, 1, 5, 0},
+                  {.batch_size = 4, .workers = workers, .max_broken = 4});
+    EXPECT_TRUE(loader.broken().empty());
+    EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAre(0, 8, 6, 6));
+    EXPECT_THAT(indices_of(loader.broken()), ElementsAre(9, 5, 4));
+    EXPECT_THAT(labels_of(*loader.next(1min)), ElementsAre(2, 6, 0));
+    EXPECT_THAT(indices_of(loader.broken()), ElementsAre(9, 5, 4, 1));
+    EXPECT_EQ(loader.broken()[1].message, "cannot read sample 5");
+    EXPECT_FALSE(loader.next(1min).has_value());
+  }
+}
+
+TEST(Loader, ReplacesPixelsAndNumbersAlike) {
+  const CountingSource source = source_with_broken(10, {3});
+  Loader loader(source, {3}, {.epoch = 2, .max_broken = 1});
+  const auto batch = loader.next(1min);
+  EXPECT_THAT(batch->images(), testing::Each(CountingSource::value(4, 2)));
+}
+
+TEST(Loader, ThrowsTheErrorOfTheFirstBrokenSampleThatExceedsTheNumber) {
+  for (const std::int64_t workers : {1, 2, 5}) {
+    const CountingSource source =
+        source_with_broken(100, {3, 17, 18, 19, 25, 26, 27});
+    Loader loader(source, first(100),
+                  {.batch_size = 10, .workers = workers, .max_broken = 2});
+    EXPECT_EQ(loader.next(1min)->labels()[3], 4);
+    for (int again = 0; again < 2; ++again) {
+      try {
+        loader.next(1min);
+        ADD_FAILURE() << "no error";
+      } catch (const InvalidArgument& error) {
+        EXPECT_STREQ(error.what(), "cannot read sample 18") << workers;
+      }
+    }
+    EXPECT_THAT(indices_of(loader.broken()), ElementsAre(3, 17));
+  }
+}
+
+TEST(Loader, EndsWhereNoSampleOfTheSourceCanBeRead) {
+  const CountingSource source = source_with_broken(3, {0, 1, 2});
+  Loader loader(source, first(3), {.max_broken = 1000});
+  EXPECT_THROW(loader.next(1min), InvalidArgument);
+}
+
+TEST(Loader, DoesNotReplaceASampleWhoseErrorIsNotTheSources) {
+  const CountingSource source(10, [](std::int64_t index) {
+    if (index == 5) throw std::bad_alloc();
+  });
+  Loader loader(source, first(10), {.max_broken = 9});
+  EXPECT_THROW(loader.next(1min), std::bad_alloc);
 }
 
 TEST(Loader, EndsInTheMiddleOfAPassOfManyWorkers) {
@@ -459,6 +530,7 @@ TEST(Loader, RefusesOptionsOutOfRange) {
   refuses({.prefetch = 0});
   refuses({.workers = 0});
   refuses({.workers = 1025});
+  refuses({.max_broken = -1});
 }
 
 TEST(Loader, RefusesIndicesThatTheSourceDoesNotHave) {

@@ -246,13 +246,45 @@ class ImageFolders(unittest.TestCase):
         self.assertIn('unknown augmentation "imagnet"',
                       self.refusal("--augment", "imagnet"))
 
+    @staticmethod
+    def cut(file):
+        whole = file.read_bytes()
+        file.unlink()
+        file.write_bytes(whole[:len(whole) // 2])
+
     def test_a_damaged_file_ends_the_run_and_is_named(self):
         data = self.copy()
         broken = data / "train" / "green" / "007.png"
-        whole = broken.read_bytes()
-        broken.unlink()
-        broken.write_bytes(whole[:len(whole) // 2])
+        self.cut(broken)
         self.assertIn(str(broken), self.refusal(data=data))
+
+    def test_damaged_files_are_replaced_and_counted_on_request(self):
+        # Without --augment, a copy of a file trains like the file.
+        data, expected = self.copy(), self.copy()
+        for name, next_whole in (("007", "009"), ("008", "009"), ("000", "001")):
+            file = Path("train", "green", f"{name}.png")
+            self.cut(data / file)
+            (expected / file).unlink()
+            (expected / file).symlink_to(data / "train" / "green"
+                                         / f"{next_whole}.png")
+        files = []
+        for folder, flags in (data, ["--max-broken=3"]), (expected, []):
+            output = self.folder / "replaced.safetensors"
+            result = self.train("-n", 2, *flags, output=output, data=folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files.append(output.read_bytes())
+            said = ("3 training images were broken and replaced by the next, "
+                    "the first: ")
+            self.assertEqual(said in result.stdout, folder == data,
+                             result.stdout)
+        self.assertEqual(files[0], files[1])
+        self.refusal("--max-broken=2", data=data)
+
+    def test_a_damaged_test_image_always_ends_the_run(self):
+        data = self.copy()
+        broken = data / "val" / "red" / "000.png"
+        self.cut(broken)
+        self.assertIn(str(broken), self.refusal("--max-broken=3", data=data))
 
     def test_ranks_with_different_files_are_refused(self):
         other = self.copy()

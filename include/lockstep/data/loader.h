@@ -14,7 +14,7 @@
 //          source does not have, and for pixels from a source without them;
 //          Timeout when the deadline passes first. An error that the source
 //          threw surfaces in place of the batch; of several in a batch, that of
-//          the first sample. std::system_error where no thread can be started.
+//          the first sample. SystemError where no thread can be started.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -88,6 +89,17 @@ struct LoaderOptions {
   // The number of threads that read samples, 1 … 1,024.
   std::int64_t workers = 1;
   ImageElements elements = ImageElements::kFloat32;
+  // The most samples of the pass that may be broken, which means that the
+  // source throws an Error for them. The loader puts the next sample of the
+  // source in place of each, so that batches stay complete and ranks make
+  // equally many steps; Loader::broken() names them. With one more, and so with
+  // 0 at the first, their error surfaces.
+  std::int64_t max_broken = 0;
+};
+
+struct BrokenSample {
+  std::int64_t index = 0;
+  std::string message{};  // of the error that the source threw
 };
 
 namespace loader_internal {
@@ -142,6 +154,9 @@ class Loader {
 
   // The number of batches in the whole pass.
   std::int64_t batch_count() const;
+  // The broken samples of the batches that next() has returned, each once, in
+  // the order in which the pass met them. Valid until the next call of next().
+  std::span<const BrokenSample> broken() const;
   // The time for which next() has waited: of a training loop, the time that
   // reading samples held it back.
   std::chrono::nanoseconds waited() const;

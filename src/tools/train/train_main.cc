@@ -63,6 +63,7 @@ void report_end(const TrainOptions& options, const TrainingResult& result,
     notes.push_back(
         peak_memory_text(training_devices(options.device, options.replicas)));
   if (result.compression) notes.push_back(*result.compression);
+  if (result.broken_images) notes.push_back(*result.broken_images);
   if (result.loader_waits) notes.push_back(*result.loader_waits);
   if (result.checkpoint_waits) notes.push_back(*result.checkpoint_waits);
   if (result.layers_begun_anew && !result.resumed_from) {

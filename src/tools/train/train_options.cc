@@ -58,6 +58,14 @@ void add_data_flags(CLI::App& command, TrainOptions& options) {
       ->capture_default_str()
       ->type_name("PIXELS");
   add_workers_flag(command, options.readers);
+  command
+      .add_option("--max-broken", options.max_broken,
+                  "Training images of an imagefolder, per rank and epoch, that "
+                  "may be broken and are replaced by the next ones; one more "
+                  "ends the run")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->type_name("N");
 }
 
 void add_model_flags(CLI::App& command, TrainOptions& options) {
@@ -286,6 +294,11 @@ void check_data_flags(TrainOptions& options) {
     throw InvalidArgument(
         fmt::format("--image-size is for --dataset {}; the images of {} have "
                     "one size",
+                    kImageFolder, options.dataset));
+  if (!is_folder && options.given.contains("--max-broken"))
+    throw InvalidArgument(
+        fmt::format("--max-broken is for --dataset {}; the files of {} are "
+                    "read as a whole",
                     kImageFolder, options.dataset));
 }
 

@@ -118,6 +118,9 @@ struct TrainerOptions {
   std::int64_t image_size = 224;
   // Threads per rank that read samples.
   int workers = 1;
+  // Training images per rank and epoch that may be broken, and are replaced by
+  // the next ones of the data set. Broken test images always end the run.
+  std::int64_t max_broken = 0;
 
   // The file for the trained model, whose folder is created; not saved when
   // empty.

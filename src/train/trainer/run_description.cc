@@ -71,7 +71,7 @@ void describe_model(const TrainerOptions& options, Options& all) {
                "hidden"},
               {"--dropout", text_of(options.dropout, "the model's"), "dropout"},
               {"--augment", augmentation(options), "augmentation"},
-
+              {"--max-broken", std::to_string(options.max_broken)},
               {"--weights", given_or_not(options.weights)},
               {"--seed", std::to_string(options.seed), "seed"}});
 }

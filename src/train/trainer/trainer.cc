@@ -31,6 +31,7 @@
 #include "src/train/checkpoint/tensor_archive.h"
 #include "src/train/evaluate/model_outputs.h"
 #include "src/train/evaluate/pending_metrics.h"
+#include "src/train/trainer/broken_images.h"
 #include "src/train/trainer/gradient_traffic.h"
 #include "src/train/trainer/learning_rate.h"
 #include "src/train/trainer/replica_checks.h"
@@ -166,6 +167,7 @@ class Run {
   bool evaluated_ = false;              // in this epoch
   Seconds waited_{};                    // for the loader
   Seconds trained_{};                   // in whole epochs, with that
+  BrokenImages broken_images_;
   RunCheckpoints checkpoints_;
   std::optional<StopRequest> stop_;  // where the run can save itself
   bool stops_ = false;
@@ -208,6 +210,8 @@ TrainingResult Run::run() {
   checkpoints_.finish();
   result.checkpoint_waits = checkpoints_.waits();
   result.loader_waits = loader_waits();
+  if (options_.max_broken > 0)
+    result.broken_images = broken_images_.summary(group_);
   result.model = model_.module();
   result.skipped_steps = training_step_.skipped();
   if (!options_.output.empty())
@@ -298,7 +302,8 @@ Metrics Run::train_epoch() {
                 {.batch_size = batch_size,
                  .epoch = number,
                  .workers = options_.workers,
-                 .elements = train_batches_.elements()});
+                 .elements = train_batches_.elements(),
+                 .max_broken = options_.max_broken});
   const std::int64_t steps = step + loader.batch_count();
   model_.train();
   while (auto batch = loader.next(group_.timeout())) {
@@ -326,6 +331,7 @@ Metrics Run::train_epoch() {
     checkpoints_.save();
     if (stops_) return {};
   }
+  broken_images_.add(loader.broken());
   waited_ += loader.waited();
   trained_ += since(start);
   return reduce(position_.so_far, group_);

@@ -52,6 +52,8 @@ struct TrainingResult {
   std::optional<std::string> compression{};  // of gradients, as a sentence
   // Of steps that waited for images, as a sentence, where that took much time.
   std::optional<std::string> loader_waits{};
+  // Of training images that could not be read and were replaced, as a sentence.
+  std::optional<std::string> broken_images{};
   // Of saves that waited for the disk, as a sentence.
   std::optional<std::string> checkpoint_waits{};
   std::optional<std::filesystem::path> resumed_from{};
