@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <set>
@@ -366,9 +365,7 @@ std::optional<fs::path> CheckpointFolder::newest() const {
     } catch (const InvalidArgument& error) {
       note_damage(found->path, error.what(), damage);
     } catch (const SystemError& error) {
-      // A running writer may have deleted it: then a newer one exists.
-      if (error.error_number() != ENOENT || CheckpointSet::is_at(found->path))
-        throw;
+      if (!CheckpointSet::is_gone(found->path, error)) throw;
     }
   }
 }

@@ -152,7 +152,7 @@ SetProblem open_set(ProcessGroup& group, const fs::path& path,
     } catch (const InvalidArgument& error) {
       problem = error.what();
     } catch (const SystemError& error) {
-      if (error.error_number() != ENOENT || CheckpointSet::is_at(path)) throw;
+      if (!CheckpointSet::is_gone(path, error)) throw;
       problem = kGone;
     }
   });

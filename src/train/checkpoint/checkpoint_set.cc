@@ -141,6 +141,10 @@ bool CheckpointSet::is_at(const fs::path& path) {
   return exists;
 }
 
+bool CheckpointSet::is_gone(const fs::path& path, const SystemError& error) {
+  return error.error_number() == ENOENT && !is_at(path);
+}
+
 CheckpointSet::CheckpointSet(fs::path path)
     : path_(std::move(path)), manifest_(read_manifest(path_)) {
   for (std::size_t shard = 0; shard < manifest_.shards.size(); ++shard)

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "src/train/checkpoint/checkpoint_manifest.h"
 #include "src/train/checkpoint/safetensors.h"
 
@@ -46,6 +47,11 @@ class CheckpointSet {
   // Whether there is a folder with a manifest at `path`. SystemError where that
   // cannot be known: it may be complete.
   static bool is_at(const std::filesystem::path& path);
+
+  // Whether reading the set at `path` failed with `error` because a running
+  // writer deleted it: then a newer one exists. SystemError as above.
+  static bool is_gone(const std::filesystem::path& path,
+                      const SystemError& error);
 
   // Checks everything except the shards' checksums.
   explicit CheckpointSet(std::filesystem::path path);

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <iterator>
 #include <mutex>
@@ -426,8 +425,7 @@ bool restore(const TrainingState& state, const CheckpointSet& set,
     try {
       restoring.check(set);
     } catch (const SystemError& error) {
-      if (error.error_number() != ENOENT || CheckpointSet::is_at(set.path()))
-        throw;
+      if (!CheckpointSet::is_gone(set.path(), error)) throw;
       gone[0] = 1;
     }
   });
