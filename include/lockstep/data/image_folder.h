@@ -17,9 +17,9 @@
 //
 // Threads: immutable once made; threads share it freely.
 // Errors:  InvalidArgument for a folder without classes or images, a class
-// without
-//          images, an image of another kind, transforms whose outputs differ
-//          in size, and, from read(), a file that is damaged or no image.
+//          without images, an image of another kind, transforms whose outputs
+//          differ in size, and, from read(), a file that is damaged or no
+//          image.
 //          SystemError for what cannot be read. The message names the file.
 #pragma once
 
@@ -38,8 +38,19 @@
 
 namespace lockstep {
 
+// How a JPEG file is decoded that the first transforms make at least four times
+// smaller on both sides, by a resize that averages.
+enum class DecodeScaling {
+  // Whole, as torchvision decodes it on PIL.
+  kExact,
+  // At 1/2, 1/4 or 1/8 of its size, at least twice that of the result: several
+  // times as fast. docs/guides/transforms.md says how much the pixels differ.
+  kScaled,
+};
+
 struct ImageFolderOptions {
   DecodeOptions decode{};
+  DecodeScaling scaling = DecodeScaling::kScaled;
   // Of the transforms' random numbers.
   std::uint64_t seed = 0;
   // Without labels: the images at any depth below the folder, in the order of
@@ -58,8 +69,8 @@ class ImageFolder final : public SampleSource {
   std::int64_t size() const override;
   ImageShape shape() const override;
 
-  // Decodes file `index`, only the part that a first crop leaves of it, and
-  // transforms it. Returns the index of its class.
+  // Decodes file `index`, only the part that reaches the result, and transforms
+  // it. Returns the index of its class.
   std::int64_t read(std::int64_t index, std::uint64_t epoch,
                     std::span<float> image) const override;
 

@@ -30,11 +30,13 @@ class ImageDecoder {
                            std::string_view name,
                            const DecodeOptions& options) = 0;
 
-  // Decodes `region` of the stored image. Each open() allows one read().
-  virtual void read(const ImageRegion& region, Image& image) = 0;
+  // Whether read() takes a `denominator` other than 1.
+  virtual bool scales() const = 0;
 
-  // As ImageReader::read_scaled().
-  virtual bool read_scaled(int denominator, Image& image) = 0;
+  // Decodes `region` of the stored image at 1 / `denominator` of its size.
+  // Each open() allows one read().
+  virtual void read(const ImageRegion& region, int denominator,
+                    Image& image) = 0;
 };
 
 std::unique_ptr<ImageDecoder> make_jpeg_decoder();

@@ -59,6 +59,11 @@ constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n";
                         .found = found});
 }
 
+ImageSize scaled_size(const ImageSize& size, int denominator) {
+  return {.height = (size.height + denominator - 1) / denominator,
+          .width = (size.width + denominator - 1) / denominator};
+}
+
 bool is_inside(const ImageRegion& region, const ImageSize& size) {
   // The differences cannot overflow.
   return region.top >= 0 && region.left >= 0 && region.size.height > 0 &&
@@ -95,8 +100,28 @@ void ImageReader::read(Image& image) {
 }
 
 void ImageReader::read(const ImageRegion& region, Image& image) {
+  read(region, 1, image);
+}
+
+bool ImageReader::scales() const {
+  LOCKSTEP_CHECK(decoder_ != nullptr, "open() precedes scales()");
+  return orientation_ == 1 && decoder_->scales();
+}
+
+void ImageReader::read(const ImageRegion& region, int denominator,
+                       Image& image) {
   LOCKSTEP_CHECK(decoder_ != nullptr, "each open() allows one read()");
-  const ImageSize size = shown_size(stored_size_, orientation_);
+  if (denominator != 1 && denominator != 2 && denominator != 4 &&
+      denominator != 8)
+    throw InvalidArgument(fmt::format(
+        "cannot decode at 1 / {} of the size\n  next: use 1, 2, 4 or 8",
+        denominator));
+  if (denominator != 1 && !scales())
+    throw InvalidArgument(
+        "cannot decode at a part of the size: only JPEG images without an "
+        "orientation to apply\n  next: use 1");
+  const ImageSize size =
+      scaled_size(shown_size(stored_size_, orientation_), denominator);
   if (!is_inside(region, size))
     throw InvalidArgument(fmt::format(
         "cannot decode the region of {} x {} pixels at row {} and column {}: "
@@ -106,22 +131,11 @@ void ImageReader::read(const ImageRegion& region, Image& image) {
         size.height, size.width));
   ImageDecoder& decoder = *std::exchange(decoder_, nullptr);
   if (orientation_ == 1) {
-    decoder.read(region, image);
+    decoder.read(region, denominator, image);
     return;
   }
-  decoder.read(stored_region(region, stored_size_, orientation_), turned_);
+  decoder.read(stored_region(region, stored_size_, orientation_), 1, turned_);
   turn(turned_, orientation_, image);
-}
-
-bool ImageReader::read_scaled(int denominator, Image& image) {
-  LOCKSTEP_CHECK(decoder_ != nullptr, "each open() allows one read()");
-  if (denominator != 1 && denominator != 2 && denominator != 4 &&
-      denominator != 8)
-    throw InvalidArgument(fmt::format(
-        "cannot decode at 1 / {} of the size\n  next: use 1, 2, 4 or 8",
-        denominator));
-  if (orientation_ != 1 || decoder_ != jpeg_.get()) return false;
-  return std::exchange(decoder_, nullptr)->read_scaled(denominator, image);
 }
 
 }  // namespace lockstep

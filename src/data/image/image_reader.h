@@ -53,11 +53,14 @@ class ImageReader {
   // pixels that read(image) has there. Each open() allows one read().
   void read(const ImageRegion& region, Image& image);
 
-  // Decodes the whole image at 1 / `denominator` of its size, rounded up, with
-  // JPEG's scaled inverse transform. `denominator` is 1, 2, 4 or 8. Returns
-  // false, and decodes nothing, where the format cannot (PNG, or an
-  // orientation to apply).
-  bool read_scaled(int denominator, Image& image);
+  // Whether the open file can be decoded at a part of its size: a JPEG without
+  // an orientation to apply.
+  bool scales() const;
+
+  // Decodes `region` of the image at 1 / `denominator` of its size, rounded up,
+  // with JPEG's scaled inverse transform. `denominator` is 1, 2, 4 or 8; 1
+  // where scales() is false.
+  void read(const ImageRegion& region, int denominator, Image& image);
 
  private:
   std::unique_ptr<ImageDecoder> jpeg_;

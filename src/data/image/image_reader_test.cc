@@ -128,9 +128,14 @@ TEST_P(Orientations, PreventScaling) {
   Image image;
   const ImageFile file = files().front();
   reader.open(file, "a.jpg", kTurned);
-  EXPECT_EQ(reader.read_scaled(2, image), GetParam() == 1);
+  EXPECT_EQ(reader.scales(), GetParam() == 1);
+  if (GetParam() != 1)
+    EXPECT_THAT(error_text([&] {
+                  reader.read({.size = {5, 5}}, 2, image);
+                }),
+                HasSubstr("an orientation to apply"));
   reader.open(file, "a.jpg");
-  EXPECT_TRUE(reader.read_scaled(2, image));
+  EXPECT_TRUE(reader.scales());
 }
 
 TEST(ImageReader, RefusesARegionOutsideTheImage) {
@@ -157,7 +162,9 @@ TEST(ImageReader, RefusesOtherDenominators) {
   Image image;
   reader.open(file, "a.jpg");
   for (const int denominator : {-1, 0, 3, 16})
-    EXPECT_THAT(error_text([&] { reader.read_scaled(denominator, image); }),
+    EXPECT_THAT(error_text([&] {
+                  reader.read({.size = {2, 2}}, denominator, image);
+                }),
                 HasSubstr("use 1, 2, 4 or 8"));
 }
 
@@ -169,7 +176,7 @@ TEST(ImageReader, AllowsOneReadForEachOpen) {
   reader.open(file, "a.jpg");
   reader.read(image);
   EXPECT_THROW(reader.read(image), InternalError);
-  EXPECT_THROW(reader.read_scaled(2, image), InternalError);
+  EXPECT_THROW(reader.scales(), InternalError);
 }
 
 // Cuts the contents at each length, so that errors come from each step.

@@ -222,8 +222,9 @@ class JpegDecoder final : public ImageDecoder {
     JpegFile& file = file_.emplace(contents, name_);
     file.read_header();
     jpeg_decompress_struct& image = file.image();
-    size_ = {.height = image.image_height, .width = image.image_width};
-    check_pixel_count(name, size_, options.max_pixels);
+    const ImageSize size{.height = image.image_height,
+                         .width = image.image_width};
+    check_pixel_count(name, size, options.max_pixels);
     check_form(name, image);
     const bool gray = options.color == ImageColor::kGray;
     // Grey of a color image is computed from red, green and blue, as in PIL.
@@ -231,38 +232,33 @@ class JpegDecoder final : public ImageDecoder {
     image.out_color_space = gray_rows ? JCS_GRAYSCALE : JCS_RGB;
     form_ = {.decoded_channels = gray_rows ? 1U : 3U,
              .channels = gray ? 1U : 3U};
-    return {.size = size_, .orientation = jpeg_orientation(contents)};
+    return {.size = size, .orientation = jpeg_orientation(contents)};
   }
 
-  void read(const ImageRegion& region, Image& image) override {
-    file_->attempt([this] { jpeg_start_decompress(&file_->image()); });
-    const bool exact = !guesses_coefficients(file_->image());
-    const std::int64_t first_column = exact ? crop(region) : 0;
-    const auto above = static_cast<JDIMENSION>(exact ? region.top : 0);
-    file_->attempt([&] { jpeg_skip_scanlines(&file_->image(), above); });
-    copy_rows(region, first_column, image);
-  }
+  bool scales() const override { return true; }
 
-  bool read_scaled(int denominator, Image& image) override {
+  void read(const ImageRegion& region, int denominator, Image& image) override {
     jpeg_decompress_struct& object = file_->image();
     object.scale_num = 1;
     object.scale_denom = static_cast<unsigned>(denominator);
     file_->attempt([&] { jpeg_start_decompress(&object); });
-    const ImageSize scaled{.height = object.output_height,
-                           .width = object.output_width};
-    copy_rows({.size = scaled}, 0, image);
-    return true;
+    const bool exact = !guesses_coefficients(object);
+    const std::int64_t first_column = exact ? crop(region) : 0;
+    const auto above = static_cast<JDIMENSION>(exact ? region.top : 0);
+    file_->attempt([&] { jpeg_skip_scanlines(&object, above); });
+    copy_rows(region, first_column, image);
   }
 
  private:
   // Limits decoding to the columns of `region` and a margin; returns the first.
   std::int64_t crop(const ImageRegion& region) {
     const std::int64_t left = std::max<std::int64_t>(region.left - kMargin, 0);
+    const std::int64_t all = file_->image().output_width;
     const std::int64_t right =
-        std::min(region.left + region.size.width + kMargin, size_.width);
+        std::min(region.left + region.size.width + kMargin, all);
     auto first = static_cast<JDIMENSION>(left);
     auto width = static_cast<JDIMENSION>(right - left);
-    if (width == size_.width) return 0;
+    if (width == all) return 0;
     file_->attempt(
         [&] { jpeg_crop_scanline(&file_->image(), &first, &width); });
     return first;
@@ -301,7 +297,6 @@ class JpegDecoder final : public ImageDecoder {
 
   std::string name_{};  // used again
   std::optional<JpegFile> file_{};
-  ImageSize size_{};
   RowForm form_{};
   std::vector<JSAMPLE> row_{};  // used again
 };

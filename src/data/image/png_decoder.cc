@@ -135,7 +135,10 @@ class PngDecoder final : public ImageDecoder {
     return {.size = size_, .orientation = exif_orientation(header.exif)};
   }
 
-  void read(const ImageRegion& region, Image& image) override {
+  bool scales() const override { return false; }
+
+  void read(const ImageRegion& region, int /*denominator*/,
+            Image& image) override {
     image.size = region.size;
     image.channels = static_cast<std::int64_t>(form_.channels);
     image.pixels.resize(
@@ -149,10 +152,6 @@ class PngDecoder final : public ImageDecoder {
     if (region.top + region.size.height == size_.height)
       file_->attempt([this] { png_read_end(file_->png(), nullptr); });
     file_.reset();
-  }
-
-  bool read_scaled(int /*denominator*/, Image& /*image*/) override {
-    return false;
   }
 
  private:

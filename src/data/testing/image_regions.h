@@ -31,14 +31,18 @@ inline Image region_of(const Image& whole, const ImageRegion& region) {
 // that the whole image has there: all ranges of columns, all ranges of rows,
 // and ranges of both.
 inline void check_regions(std::span<const std::byte> file,
-                          const DecodeOptions& options = {}) {
+                          const DecodeOptions& options = {},
+                          int denominator = 1) {
   ImageReader reader;
-  const Image whole = decode_image(file, "whole", options);
-  const auto [height, width] = whole.size;
+  const auto [all_rows, all_columns] = reader.open(file, "whole", options);
+  const std::int64_t height = (all_rows + denominator - 1) / denominator;
+  const std::int64_t width = (all_columns + denominator - 1) / denominator;
+  Image whole;
+  reader.read({.size = {height, width}}, denominator, whole);
   Image image;
   const auto check = [&](const ImageRegion& region) {
     reader.open(file, "region", options);
-    reader.read(region, image);
+    reader.read(region, denominator, image);
     ASSERT_EQ(image.size, region.size);
     ASSERT_EQ(image.channels, whole.channels);
     ASSERT_EQ(image.pixels, region_of(whole, region).pixels)

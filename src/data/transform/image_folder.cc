@@ -16,6 +16,7 @@
 #include "src/data/image/image_reader.h"
 #include "src/data/transform/draw.h"
 #include "src/data/transform/pipeline.h"
+#include "src/data/transform/plan.h"
 
 namespace lockstep {
 namespace {
@@ -231,13 +232,11 @@ std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
         transforms_.transforms(), size,
         {options_.seed, epoch, static_cast<std::uint64_t>(index)},
         worker.operations);
-    std::span<const transforms::Operation> rest = worker.operations;
-    if (const auto* crop = std::get_if<transforms::Crop>(&rest.front())) {
-      worker.reader.read(crop->region, worker.image);
-      rest = rest.subspan(1);
-    } else {
-      worker.reader.read(worker.image);
-    }
+    const transforms::DecodePlan plan = transforms::plan_decoding(
+        size, worker.reader.scales() ? options_.scaling : DecodeScaling::kExact,
+        worker.operations);
+    worker.reader.read(plan.region, plan.denominator, worker.image);
+    const std::span<const transforms::Operation> rest = worker.operations;
     const std::size_t done =
         worker.pipeline.apply_to_pixels(rest, worker.image);
     if (worker.image.pixels.size() != image.size())

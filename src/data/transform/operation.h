@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <variant>
 
 #include "lockstep/data/transforms.h"
@@ -28,9 +29,22 @@ struct Crop {
   ImageRegion region{};
 };
 
+// A resize along one side, of which only a part is computed. Input pixels are
+// counted on from any one; pixel i covers i … i + 1.
+struct ResizeSide {
+  double begin = 0;  // of the input that the whole output covers
+  double end = 0;
+  std::int64_t out = 0;     // pixels of the whole output
+  std::int64_t first = 0;   // the first pixel of it that is computed
+  std::int64_t count = 0;   // how many are
+  std::int64_t offset = 0;  // the first input pixel that the image has
+};
+
 struct ResizeTo {
   ImageSize size{};
   Interpolation interpolation = Interpolation::kBilinear;
+  // Vertical and horizontal; empty: of the whole image all is computed.
+  std::optional<std::array<ResizeSide, 2>> sides{};
 };
 
 enum class Axis { kHorizontal, kVertical };

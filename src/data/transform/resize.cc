@@ -22,17 +22,53 @@ double cubic(double x) {
   return 0.0;
 }
 
+ResizeSide whole_side(std::int64_t in, std::int64_t out) {
+  return {.end = static_cast<double>(in), .out = out, .count = out};
+}
+
+double scale_of(const ResizeSide& side) {
+  return (side.end - side.begin) / static_cast<double>(side.out);
+}
+
+// Whether each output pixel is an input pixel.
+bool is_unchanged(const ResizeSide& side) {
+  return side.end - side.begin == static_cast<double>(side.out);
+}
+
+// The reach of an output pixel's weights to either side, in input pixels.
+double support_of(const ResizeSide& side, Interpolation interpolation) {
+  const double shrink = std::max(1.0, scale_of(side));
+  return (interpolation == Interpolation::kBicubic ? 2.0 : 1.0) * shrink;
+}
+
+double center_of(const ResizeSide& side, std::int64_t output) {
+  return side.begin + (static_cast<double>(output) + 0.5) * scale_of(side);
+}
+
+// The pixels of `input` of which output pixel `output` is a sum.
+PixelSpan summed_by(const ResizeSide& side, std::int64_t output, double support,
+                    const PixelSpan& input) {
+  const double center = center_of(side, output);
+  const std::int64_t first =
+      std::max(input.first,
+               static_cast<std::int64_t>(std::floor(center - support + 0.5)));
+  const std::int64_t end =
+      std::min(input.first + input.count,
+               static_cast<std::int64_t>(std::floor(center + support + 0.5)));
+  return {first, end - first};
+}
+
 // Each output pixel is the input pixel under its centre. PIL adds up the steps,
-// and so must we to round as it does.
-void find_nearest(std::int64_t in, std::int64_t out,
-                  std::vector<std::int64_t>& sources) {
-  const double step = static_cast<double>(in) / static_cast<double>(out);
-  sources.resize(static_cast<std::size_t>(out));
+// and so must we to round as it does. Sources are counted from side.offset on.
+void find_nearest(const ResizeSide& side, std::vector<std::int64_t>& sources) {
+  const double step = scale_of(side);
+  const auto last = static_cast<std::int64_t>(side.end) - 1;
+  sources.resize(static_cast<std::size_t>(side.count));
   double at = step * 0.5;
-  for (std::int64_t& source : sources) {
-    source = std::min(static_cast<std::int64_t>(at), in - 1);
-    at += step;
-  }
+  for (std::int64_t i = 0; i < side.first + side.count; ++i, at += step)
+    if (i >= side.first)
+      sources[static_cast<std::size_t>(i - side.first)] =
+          std::min(static_cast<std::int64_t>(at), last) - side.offset;
 }
 
 template <std::size_t kChannels>
@@ -47,11 +83,26 @@ std::uint8_t* pick_columns(std::span<const std::int64_t> columns,
 
 }  // namespace
 
-void Resizer::pick_nearest(const ImageSize& size, const Image& input,
-                           Image& output) {
-  reshape(output, size, input.channels);
-  find_nearest(input.size.height, size.height, nearest_rows_);
-  find_nearest(input.size.width, size.width, nearest_columns_);
+PixelSpan sources_of(const ResizeSide& side, std::int64_t in,
+                     Interpolation interpolation) {
+  if (is_unchanged(side)) return {side.first, side.count};
+  const std::int64_t last = side.first + side.count - 1;
+  if (interpolation == Interpolation::kNearest) {
+    std::vector<std::int64_t> sources;
+    find_nearest(side, sources);
+    return {sources.front(), sources.back() - sources.front() + 1};
+  }
+  const double support = support_of(side, interpolation);
+  const PixelSpan begin = summed_by(side, side.first, support, {0, in});
+  const PixelSpan end = summed_by(side, last, support, {0, in});
+  return {begin.first, end.first + end.count - begin.first};
+}
+
+void Resizer::pick_nearest(const ResizeSide& rows, const ResizeSide& columns,
+                           const Image& input, Image& output) {
+  reshape(output, {rows.count, columns.count}, input.channels);
+  find_nearest(rows, nearest_rows_);
+  find_nearest(columns, nearest_columns_);
   std::uint8_t* to = output.pixels.data();
   for (const std::int64_t row : nearest_rows_) {
     const std::uint8_t* from =
@@ -61,38 +112,35 @@ void Resizer::pick_nearest(const ImageSize& size, const Image& input,
   }
 }
 
-void Resizer::find_weights(std::int64_t in, std::int64_t out,
+void Resizer::find_weights(const ResizeSide& side, std::int64_t in,
                            Interpolation interpolation, Weights& weights) {
   const bool is_cubic = interpolation == Interpolation::kBicubic;
-  const double scale = static_cast<double>(in) / static_cast<double>(out);
-  const double shrink = std::max(1.0, scale);
-  const double support = (is_cubic ? 2.0 : 1.0) * shrink;
+  const double shrink = std::max(1.0, scale_of(side));
+  const double support = support_of(side, interpolation);
   weights.taps = static_cast<std::int64_t>(std::ceil(support)) * 2 + 1;
-  weights.spans.resize(static_cast<std::size_t>(out));
-  weights.values.assign(static_cast<std::size_t>(out * weights.taps), 0);
+  weights.spans.resize(static_cast<std::size_t>(side.count));
+  weights.values.assign(static_cast<std::size_t>(side.count * weights.taps), 0);
   weights.exact.resize(static_cast<std::size_t>(weights.taps));
-  for (std::int64_t i = 0; i < out; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
-    const std::int64_t first = std::max<std::int64_t>(
-        0, static_cast<std::int64_t>(std::floor(center - support + 0.5)));
-    const std::int64_t end = std::min(
-        in, static_cast<std::int64_t>(std::floor(center + support + 0.5)));
+  for (std::int64_t i = 0; i < side.count; ++i) {
+    const double center = center_of(side, side.first + i);
+    const auto [first, count] =
+        summed_by(side, side.first + i, support, {side.offset, in});
     double sum = 0;
-    for (std::int64_t x = first; x < end; ++x) {
+    for (std::int64_t x = 0; x < count; ++x) {
       const double distance =
-          (static_cast<double>(x) - center + 0.5) * (1.0 / shrink);
+          (static_cast<double>(first + x) - center + 0.5) * (1.0 / shrink);
       const double weight = is_cubic ? cubic(distance) : triangle(distance);
-      weights.exact[static_cast<std::size_t>(x - first)] = weight;
+      weights.exact[static_cast<std::size_t>(x)] = weight;
       sum += weight;
     }
     std::int32_t* values = weights.values.data() + i * weights.taps;
-    for (std::int64_t x = 0; x < end - first; ++x) {
+    for (std::int64_t x = 0; x < count; ++x) {
       double weight = weights.exact[static_cast<std::size_t>(x)];
       if (sum != 0) weight /= sum;
       values[x] = static_cast<std::int32_t>((weight < 0 ? -0.5 : 0.5) +
                                             weight * (1 << kWeightPlaces));
     }
-    weights.spans[static_cast<std::size_t>(i)] = {first, end - first};
+    weights.spans[static_cast<std::size_t>(i)] = {first - side.offset, count};
   }
 }
 
@@ -114,11 +162,11 @@ void Resizer::group_weights(std::int64_t channels) {
   }
 }
 
-void Resizer::resize_rows(const ResizeTo& resize, const Image& input,
-                          Image& output) {
-  const std::int64_t width = resize.size.width;
+void Resizer::resize_rows(const ResizeSide& side, Interpolation interpolation,
+                          const Image& input, Image& output) {
+  const std::int64_t width = side.count;
   const std::int64_t channels = input.channels;
-  find_weights(input.size.width, width, resize.interpolation, weights_);
+  find_weights(side, input.size.width, interpolation, weights_);
   group_weights(channels);
   reshape(output, {input.size.height, width}, channels);
   // Beyond the end of a copy of the last rows the kernel may read.
@@ -144,10 +192,11 @@ void Resizer::resize_rows(const ResizeTo& resize, const Image& input,
   pixel_kernels().sum_rows(rows);
 }
 
-void Resizer::resize_columns(const ResizeTo& resize, const Image& input,
+void Resizer::resize_columns(const ResizeSide& side,
+                             Interpolation interpolation, const Image& input,
                              Image& output) {
-  const std::int64_t height = resize.size.height;
-  find_weights(input.size.height, height, resize.interpolation, weights_);
+  const std::int64_t height = side.count;
+  find_weights(side, input.size.height, interpolation, weights_);
   reshape(output, {height, input.size.width}, input.channels);
   const std::int64_t row = input.size.width * input.channels;
   for (std::int64_t y = 0; y < height; ++y) {
@@ -162,23 +211,29 @@ void Resizer::resize_columns(const ResizeTo& resize, const Image& input,
 }
 
 void Resizer::apply(const ResizeTo& resize, const Image& input, Image& output) {
-  const std::int64_t rows_less = input.size.height - resize.size.height;
-  const std::int64_t columns_less = input.size.width - resize.size.width;
-  if (resize.interpolation == Interpolation::kNearest) {
-    pick_nearest(resize.size, input, output);
-  } else if (rows_less == 0 && columns_less == 0) {
+  const auto [rows, columns] = resize.sides.value_or(
+      std::array{whole_side(input.size.height, resize.size.height),
+                 whole_side(input.size.width, resize.size.width)});
+  const Interpolation interpolation = resize.interpolation;
+  const auto pixels_less = [](const ResizeSide& side) {
+    return side.end - side.begin - static_cast<double>(side.out);
+  };
+  const double rows_less = pixels_less(rows);
+  if (interpolation == Interpolation::kNearest) {
+    pick_nearest(rows, columns, input, output);
+  } else if (is_unchanged(rows) && is_unchanged(columns)) {
     output = input;
-  } else if (rows_less == 0) {
-    resize_rows(resize, input, output);
-  } else if (columns_less == 0) {
-    resize_columns(resize, input, output);
-  } else if (rows_less > 0 && rows_less > 2 * columns_less) {
+  } else if (is_unchanged(rows)) {
+    resize_rows(columns, interpolation, input, output);
+  } else if (is_unchanged(columns)) {
+    resize_columns(rows, interpolation, input, output);
+  } else if (rows_less > 0 && rows_less > 2 * pixels_less(columns)) {
     // Pillow 13 chose this order for speed; earlier ones never did.
-    resize_columns(resize, input, between_);
-    resize_rows(resize, between_, output);
+    resize_columns(rows, interpolation, input, between_);
+    resize_rows(columns, interpolation, between_, output);
   } else {
-    resize_rows(resize, input, between_);
-    resize_columns(resize, between_, output);
+    resize_rows(columns, interpolation, input, between_);
+    resize_columns(rows, interpolation, between_, output);
   }
 }
 

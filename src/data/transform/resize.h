@@ -19,6 +19,16 @@
 
 namespace lockstep::transforms {
 
+struct PixelSpan {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+
+// The input pixels of which a side's computed pixels are made, of the pixels 0
+// … `in` - 1 that there are. Does not use side.offset.
+PixelSpan sources_of(const ResizeSide& side, std::int64_t in,
+                     Interpolation interpolation);
+
 class Resizer {
  public:
   // Writes the result to `output`, which is another image than `input`.
@@ -34,15 +44,17 @@ class Resizer {
     std::vector<double> exact{};  // of one output
   };
 
-  static void find_weights(std::int64_t in, std::int64_t out,
+  static void find_weights(const ResizeSide& side, std::int64_t in,
                            Interpolation interpolation, Weights& weights);
   // Makes groups of the weights, as WeightedRows wants them.
   void group_weights(std::int64_t channels);
   // Each changes one side.
-  void resize_rows(const ResizeTo& resize, const Image& input, Image& output);
-  void resize_columns(const ResizeTo& resize, const Image& input,
-                      Image& output);
-  void pick_nearest(const ImageSize& size, const Image& input, Image& output);
+  void resize_rows(const ResizeSide& side, Interpolation interpolation,
+                   const Image& input, Image& output);
+  void resize_columns(const ResizeSide& side, Interpolation interpolation,
+                      const Image& input, Image& output);
+  void pick_nearest(const ResizeSide& rows, const ResizeSide& columns,
+                    const Image& input, Image& output);
 
   Weights weights_{};
   std::int64_t groups_ = 0;
