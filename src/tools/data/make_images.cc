@@ -1,5 +1,6 @@
 #include "src/tools/data/make_images.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -58,21 +59,34 @@ void refuse_used_folder(const fs::path& folder) {
         "one\n  next:    name a folder that does not exist yet");
 }
 
-// Refuses, before the work, a target that no folder can replace.
-void refuse_fixed_folder(const fs::path& target) {
+// Whether a rename cannot replace `path` because something is mounted there. A
+// bind mount has the device of what it shows, so only statx() tells it; where
+// the kernel does not, a device other than the parent's still does.
+bool is_mount_point(const fs::path& path) {
+  struct statx facts {};
+  if (::statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, 0, &facts) == 0 &&
+      (facts.stx_attributes & facts.stx_attributes_mask &
+       STATX_ATTR_MOUNT_ROOT) != 0)
+    return true;
   struct stat own {
   }, parent{};
-  if (::lstat(target.c_str(), &own) != 0) return;  // does not exist
-  if (S_ISLNK(own.st_mode))
+  return ::lstat(path.c_str(), &own) == 0 &&
+         ::stat(path.parent_path().c_str(), &parent) == 0 &&
+         own.st_dev != parent.st_dev;
+}
+
+// Refuses, before the work, a target that no folder can replace.
+void refuse_fixed_folder(const fs::path& target) {
+  if (fs::is_symlink(fs::symlink_status(target)))
     throw Error(fmt::format(
         "{} is a link to what does not exist\n"
         "  next:    make the folder to which it leads, or remove it",
         target.string()));
-  if (::stat(target.parent_path().c_str(), &parent) == 0 &&
-      own.st_dev != parent.st_dev)
+  if (is_mount_point(target))
     throw Error(
-        fmt::format("{} is where a file system is mounted, and cannot be "
-                    "replaced\n  next:    name a folder below it",
+        fmt::format("{} cannot be replaced by a new folder: a file system or "
+                    "another folder is mounted there\n"
+                    "  next:    name a folder below it",
                     target.string()));
 }
 

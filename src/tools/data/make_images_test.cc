@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mount.h>
 
 #include <filesystem>
 #include <map>
@@ -22,6 +23,28 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+
+// Shows a folder in its own place, as containers show a host's folders.
+class BindMount {
+ public:
+  explicit BindMount(const fs::path& folder)
+      : folder_(folder),
+        mounted_(::mount(folder.c_str(), folder.c_str(), nullptr, MS_BIND,
+                         nullptr) == 0) {}
+  ~BindMount() {
+    if (mounted_) {
+      EXPECT_EQ(::umount2(folder_.c_str(), MNT_DETACH), 0);
+    }
+  }
+  BindMount(const BindMount&) = delete;
+  BindMount& operator=(const BindMount&) = delete;
+
+  explicit operator bool() const { return mounted_; }
+
+ private:
+  fs::path folder_;
+  bool mounted_;
+};
 
 MakeImagesOptions few(const fs::path& folder) {
   MakeImagesOptions options{
@@ -168,6 +191,20 @@ TEST(MakeImages, RefusesBeforeTheWorkWhatCannotBeReplaced) {
   options.folder = directory.path();
   EXPECT_THAT(error_text<Error>([&] { make_images(options); }),
               AllOf(HasSubstr("mounted"), HasSubstr("a folder below it")));
+}
+
+TEST(MakeImages, RefusesABindMountBeforeTheWork) {
+  const TestDirectory directory;
+  fs::create_directory(directory / "shown");
+  const BindMount mount(directory / "shown");
+  if (!mount) GTEST_SKIP() << "a bind mount needs root";
+  MakeImagesOptions options = few(directory / "shown");
+  options.count = std::int64_t{1} << 40;
+  EXPECT_THAT(error_text<Error>([&] { make_images(options); }),
+              AllOf(HasSubstr((directory / "shown").string()),
+                    HasSubstr("mounted"), HasSubstr("a folder below it")));
+  make_images(few(directory / "shown/below"));
+  EXPECT_TRUE(fs::exists(directory / "shown/below/README.txt"));
 }
 
 TEST(MakeImages, LeavesNothingOnAFullDisk) {
