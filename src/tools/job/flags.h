@@ -27,6 +27,7 @@ FlagCheck whole_number(std::int64_t least);
 FlagCheck whole_number(std::int64_t least, std::int64_t most);
 
 // The limit on ranks, and on threads per rank; more would only overload a host.
+// A Loader takes as many workers.
 inline constexpr int kMostRanksOfAHost = 1024;
 inline constexpr int kMostThreadsOfARank = 1024;
 

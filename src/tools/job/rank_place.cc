@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "lockstep/base/error.h"
+#include "src/tools/job/flags.h"
 
 namespace lockstep {
 
@@ -45,7 +46,7 @@ int default_ranks(int cores) {
 }
 
 int default_threads(int cores, int ranks) {
-  return std::max(1, cores / std::max(1, ranks));
+  return std::clamp(cores / std::max(1, ranks), 1, kMostThreadsOfARank);
 }
 
 }  // namespace lockstep

@@ -38,7 +38,9 @@ inline constexpr int kMostDefaultRanks = 8;
 // most `cores` and kMostDefaultRanks.
 int default_ranks(int cores);
 
-// The default number of compute threads per rank, which also uses spare cores.
+// The default number of compute threads per rank, which also uses spare cores,
+// and of workers that read a folder: from 1 to what --threads and --workers
+// take.
 int default_threads(int cores, int ranks);
 
 }  // namespace lockstep

@@ -43,6 +43,13 @@ TEST(TrainOptions, CoresToSpareBecomeThreads) {
   EXPECT_EQ(default_threads(2, 8), 1);
 }
 
+TEST(TrainOptions, CoresWithoutEndBecomeAsManyThreadsAsTheFlagsTake) {
+  EXPECT_EQ(default_threads(1024, 1), 1024);
+  EXPECT_EQ(default_threads(2048, 1), 1024);
+  EXPECT_EQ(default_threads(4096, 2), 1024);
+  EXPECT_EQ(parse_train({"--workers=1024"}).readers, 1024);
+}
+
 TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
   const TrainOptions options =
       parse_train({"--dataset=mnist", "--data-dir", "data", "--augment",
