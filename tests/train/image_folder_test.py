@@ -227,6 +227,14 @@ class ImageFolders(unittest.TestCase):
         self.assertIn('only one of its two splits has the class "red"',
                       self.refusal(data=data))
 
+    def test_a_test_folder_without_classes_is_not_a_split(self):
+        data = self.copy()
+        (data / "test").mkdir()
+        result = self.run_program(COMMAND, "evaluate", self.model, "-n", 1,
+                                  f"--data-dir={data}", "--json=-")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["images"], 33)
+
     def test_a_folder_without_splits_is_refused(self):
         self.assertIn("it has no folder train",
                       self.refusal(data=self.data / "val"))

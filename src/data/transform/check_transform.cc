@@ -12,8 +12,6 @@
 namespace lockstep::transforms {
 namespace {
 
-constexpr std::int64_t kMostPixelsOfASide = 65'535;
-
 // Checks the arguments of one transform, whose name it says.
 class Check {
  public:

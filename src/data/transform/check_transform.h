@@ -4,12 +4,16 @@
 // Errors:  InvalidArgument; the message names the transform and the argument.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string_view>
 
 #include "lockstep/data/transforms.h"
 
 namespace lockstep::transforms {
+
+// The longest side to which a transform makes an image, as of a JPEG file.
+inline constexpr std::int64_t kMostPixelsOfASide = 65'535;
 
 // torchvision's name in the form of a text: "random_resized_crop".
 std::string_view name_of(const Transform& transform);

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <optional>
 #include <string_view>
-#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "src/data/data_file.h"
+#include "src/data/transform/image_folder_splits.h"
 #include "src/tools/data/on_threads.h"
 
 namespace lockstep {
@@ -22,16 +22,6 @@ constexpr std::size_t kHeaderBytes = 64 << 10;
 
 // ImageFolder wants transforms to one size; this file applies none.
 constexpr std::string_view kUnused = "center_crop(1)";
-
-bool has_folders(const fs::path& folder) {
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code unknown;
-    if (entry->is_directory(unknown)) return true;
-  }
-  return false;
-}
 
 struct FileFacts {
   ImageSize size{};
@@ -124,12 +114,9 @@ open_image_folders(const fs::path& root) {
                          std::make_unique<ImageFolder>(path, Compose(kUnused)));
   };
   // A class may be called train, but then it has images, not classes.
-  if (!has_folders(root / "train")) {
-    open("all", root);
-    return folders;
-  }
-  for (const char* name : {"train", "val", "test"})
-    if (has_folders(root / name)) open(name, root / name);
+  const std::vector<std::string> splits = split_folders(root);
+  if (splits.empty()) open("all", root);
+  for (const std::string& name : splits) open(name, root / name);
   return folders;
 }
 

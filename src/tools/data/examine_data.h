@@ -21,8 +21,8 @@
 
 namespace lockstep {
 
-// The folders of classes under `root`, by the names of their splits: train, and
-// val where there is one, of ImageNet's layout; otherwise `root` itself.
+// The folders of classes under `root`, by the names of their splits: all that
+// split_folders() finds; where it finds none, `root` itself as "all".
 std::vector<std::pair<std::string, std::unique_ptr<ImageFolder>>>
 open_image_folders(const std::filesystem::path& root);
 

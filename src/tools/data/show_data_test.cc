@@ -144,6 +144,13 @@ TEST_F(ShowDataTest, LooksAtTheFolderTestAlso) {
   EXPECT_THAT(shown.text, HasSubstr("\n  test/cat/text.jpg: "));
 }
 
+TEST_F(ShowDataTest, ListsTheSplitsThatThereAreWithoutTrainAlso) {
+  for (const char* file : {"val/cat/a.jpg", "test/cat/a.jpg"}) add(file);
+  EXPECT_THAT(show_data(options()).text,
+              AllOf(HasSubstr("\n  val  "), HasSubstr("\n  test "),
+                    HasSubstr("  class  val  test\n  cat      1     1\n")));
+}
+
 TEST_F(ShowDataTest, ReadsMoreOfAFileWhereItsHeadersAreLong) {
   add("cat/a.png", {300, 301});
   ASSERT_GT(fs::file_size(root() / "cat/a.png"), 1u << 16);

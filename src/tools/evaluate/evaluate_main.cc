@@ -33,6 +33,7 @@
 #include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
 #include "src/data/known_datasets.h"
+#include "src/data/transform/image_folder_splits.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/tools/evaluate/evaluate_options.h"
 #include "src/tools/job/device_flags.h"
@@ -46,7 +47,6 @@
 #include "src/train/evaluate/unlabelled_images.h"
 #include "src/train/model/models.h"
 #include "src/train/model/precision.h"
-#include "src/train/trainer/training_data.h"
 #include "src/train/trainer/training_device.h"
 
 namespace lockstep {
@@ -240,13 +240,14 @@ std::unique_ptr<AskedImages> in_files(FolderImages images) {
 std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
                                        const SavedModel& saved) {
   const std::string name = dataset_name(flags, saved);
+  const Split split = flags.split == "train" ? Split::kTrain : Split::kTest;
   std::error_code unreadable;
   if (!flags.images.empty() &&
       std::filesystem::is_directory(flags.images, unreadable))
     return in_files(
         load_unlabelled_folder(flags.images, images_for(name, flags, saved)));
   if (flags.images.empty() && name == kImageFolder)
-    return in_files(load_folder_split(flags.data_dir, flags.split,
+    return in_files(load_folder_split(flags.data_dir, split,
                                       image_size(flags, saved)));
   if (flags.image_size)
     throw InvalidArgument(
@@ -256,9 +257,7 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
   if (!flags.images.empty())
     asked->facts = read_unlabelled_images(flags.images, describe_dataset(name));
   else
-    asked->facts = load_dataset(
-        name, flags.split == "train" ? Split::kTrain : Split::kTest,
-        flags.data_dir);
+    asked->facts = load_dataset(name, split, flags.data_dir);
   asked->in_memory = std::make_unique<const ImageSamples>(asked->facts);
   return asked;
 }

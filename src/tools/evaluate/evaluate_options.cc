@@ -11,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/suggest.h"
+#include "src/data/transform/image_folder_splits.h"
 #include "src/tools/job/data_flags.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/launch_flags.h"

@@ -127,6 +127,14 @@ TEST_F(EvaluateOptionsOf, AModelSayHowItComputes) {
   EXPECT_TRUE(parse({"evaluate", "MODEL", "--tf32", "--gpus=2"}).compute.tf32);
 }
 
+TEST_F(EvaluateOptionsOf, ImagesAreAsLargeAsTransformsCanMakeThem) {
+  EXPECT_EQ(parse({"evaluate", "MODEL", "--image-size=57343"}).image_size,
+            57'343);
+  EXPECT_THAT(error_of({"evaluate", "MODEL", "--image-size=57344"}),
+              AllOf(HasSubstr("--image-size"), HasSubstr("57344"),
+                    HasSubstr("from 1 to 57343")));
+}
+
 TEST_F(EvaluateOptionsOf, WhatCannotBeAreRefused) {
   EXPECT_THAT(error_of({"evaluate"}), HasSubstr("lockstep evaluate MODEL"));
   EXPECT_THAT(error_of({"predict", "MODEL"}), HasSubstr("needs --output"));

@@ -4,7 +4,6 @@
 // Errors:  those of src/tools/job/flags.h.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -14,9 +13,6 @@ class Option;
 }  // namespace CLI
 
 namespace lockstep {
-
-// The largest --image-size: the longest side of a JPEG file.
-inline constexpr std::int64_t kMostImageSide = 65'535;
 
 // Each adds a flag to `command` and returns it; its target must outlive the
 // parsing. `which` follows the known names in the flag's help and states the

@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
 #include "src/data/known_datasets.h"
+#include "src/data/transform/image_folder_splits.h"
 #include "src/tools/job/data_flags.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/flags.h"

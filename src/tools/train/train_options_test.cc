@@ -62,6 +62,19 @@ TEST(TrainOptions, DataAndModelAreThoseThatTheFlagsName) {
   EXPECT_EQ(options.dropout, 0.5);
 }
 
+TEST(TrainOptions, ImagesOfAFolderAreAsLargeAsTransformsCanMakeThem) {
+  const auto error = [](const char* size) {
+    return train_error({"--dataset=imagefolder", "--data-dir=d", size});
+  };
+  EXPECT_EQ(parse_train(
+                {"--dataset=imagefolder", "--data-dir=d", "--image-size=57343"})
+                .image_size,
+            57'343);
+  EXPECT_THAT(error("--image-size=57344"),
+              AllOf(HasSubstr("--image-size"), HasSubstr("57344"),
+                    HasSubstr("from 1 to 57343")));
+}
+
 TEST(TrainOptions, WeightsAreThoseOfAFileThatTheCommandSees) {
   EXPECT_EQ(parse_train({}).weights, "");
   EXPECT_THAT(train_error({"--weights", "/nope/w.safetensors"}),
