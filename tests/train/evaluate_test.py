@@ -273,6 +273,13 @@ class WhatCannotBe(TrainedModel):
                       "Fashion-MNIST are 1 x 14 x 14", errors)
         self.assertIn("  next:    ", errors)
 
+    def test_a_size_for_images_of_one_size_is_refused(self):
+        self.have_model()
+        errors = self.refusal("evaluate", "-n", 1, "--image-size=14")
+        self.assertIn("--image-size is 14, but only images of a folder are "
+                      "resized; those of Fashion-MNIST have one size", errors)
+        self.assertIn("1 x 28 x 28", errors)
+
     def test_a_file_of_another_program_needs_names(self):
         self.have_model()
         tensors, _ = plain_safetensors.read(self.model)

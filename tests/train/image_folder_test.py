@@ -210,6 +210,21 @@ class ImageFolders(unittest.TestCase):
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("are normalised otherwise", result.stderr)
 
+    def test_images_of_a_size_that_the_model_does_not_take_are_refused(self):
+        result = self.run_program(COMMAND, "evaluate", self.model, "-n", 1,
+                                  "--image-size=32", f"--data-dir={self.data}")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(f'--image-size is 32, but the model in "{self.model}" '
+                      "takes images of 3 x 24 x 24", result.stderr)
+
+    def test_a_file_of_images_is_not_for_a_model_of_folders(self):
+        images = self.folder / "images.idx"
+        images.write_bytes(b"")
+        result = self.run_program(COMMAND, "predict", self.model, "-n", 1,
+                                  f"--images={images}", "--output=-")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("is not a folder, but the model", result.stderr)
+
     def test_erasing_follows_the_normalisation(self):
         files = set()
         for text in ("random_resized_crop(24) | random_erasing(1)",

@@ -10,7 +10,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <filesystem>
 #include <functional>
@@ -36,6 +35,7 @@
 #include "src/data/transform/image_folder_splits.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/tools/evaluate/evaluate_options.h"
+#include "src/tools/evaluate/image_side.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/rank_program.h"
 #include "src/torch/device/out_of_memory.h"
@@ -185,26 +185,15 @@ std::string dataset_name(const EvaluateOptions& flags,
                         "on\n  next:    name the data set with --dataset");
 }
 
-// The side of the square images that the model takes: "3 x 64 x 64".
-std::int64_t image_size(const EvaluateOptions& flags, const SavedModel& saved) {
-  if (flags.image_size) return *flags.image_size;
-  const std::string& images = saved.images;
-  const auto last = images.rfind(' ');
-  std::int64_t side = 0;
-  if (last != std::string::npos)
-    std::from_chars(images.data() + last + 1, images.data() + images.size(),
-                    side);
-  if (side > 0) return side;
-  throw InvalidArgument(
-      "the file \"" + saved.file +
-      "\" does not say how large the images of its model are\n"
-      "  next:    give the side with --image-size");
+// What the model's file says of its images, for --image-size.
+ModelImages images_in(const SavedModel& saved) {
+  return {.file = saved.file, .images = saved.images};
 }
 
 // What a folder's images become for the model; no images.
 ImageDataset images_for(const std::string& dataset,
                         const EvaluateOptions& flags, const SavedModel& saved) {
-  const std::int64_t side = image_size(flags, saved);
+  const std::int64_t side = image_side(flags.image_size, images_in(saved));
   if (dataset != kImageFolder) {
     ImageDataset facts = describe_dataset(dataset);
     facts.channels = std::ssize(facts.mean);
@@ -247,15 +236,21 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
     return in_files(
         load_unlabelled_folder(flags.images, images_for(name, flags, saved)));
   if (flags.images.empty() && name == kImageFolder)
-    return in_files(load_folder_split(flags.data_dir, split,
-                                      image_size(flags, saved)));
-  if (flags.image_size)
+    return in_files(load_folder_split(
+        flags.data_dir, split, image_side(flags.image_size, images_in(saved))));
+  if (name == kImageFolder)
     throw InvalidArgument(
-        "--image-size is for folders of images; these have one size\n"
-        "  next:    leave it out");
+        "\"" + flags.images + "\" is not a folder, but the model in \"" +
+        saved.file +
+        "\" was trained on a folder of images\n"
+        "  next:    name a folder of JPEG and PNG files with --images");
+  const ImageDataset known = describe_dataset(name);
+  check_no_image_side(
+      flags.image_size, images_in(saved),
+      flags.images.empty() ? known.title : "\"" + flags.images + "\"");
   auto asked = std::make_unique<AskedImages>();
   if (!flags.images.empty())
-    asked->facts = read_unlabelled_images(flags.images, describe_dataset(name));
+    asked->facts = read_unlabelled_images(flags.images, known);
   else
     asked->facts = load_dataset(name, split, flags.data_dir);
   asked->in_memory = std::make_unique<const ImageSamples>(asked->facts);
