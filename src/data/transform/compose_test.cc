@@ -159,12 +159,15 @@ TEST(Compose, RefusesImagesThatAreTooSmall) {
               AllOf(HasSubstr("cannot crop 4 x 4 pixels out of an image of 3 x "
                               "9"),
                     HasSubstr("pad_if_needed")));
-  EXPECT_THAT(refusal_of("gaussian_blur(7)", image), HasSubstr("cannot blur"));
+  EXPECT_THAT(
+      refusal_of("gaussian_blur(7)", image),
+      AllOf(HasSubstr("cannot blur"), HasSubstr("next:    give a smaller")));
   EXPECT_THAT(
       refusal_of("random_crop(9, padding=3, padding_mode=reflect)", image),
       HasSubstr("the padding (left 3, top 3, right 3, bottom 3) is larger"));
   EXPECT_THAT(refusal_of("resize(3, max_size=4) | hflip", counting({1, 200})),
-              HasSubstr("no pixel is left"));
+              AllOf(HasSubstr("no pixel is left"),
+                    HasSubstr("next:    give a larger max_size")));
 }
 
 TEST(Compose, RefusesThreeMeansForAGreyImage) {

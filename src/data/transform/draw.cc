@@ -138,7 +138,8 @@ ImageSize Drawing::operator()(const Resize& resize) {
   if (new_short < 1)
     throw InvalidArgument(fmt::format(
         "cannot resize an image of {} x {}: with max_size={} no pixel is left "
-        "of its shorter side",
+        "of its shorter side\n"
+        "  next:    give a larger max_size, or leave it out",
         size_.height, size_.width, resize.max_size));
   resize_to(size_.width <= size_.height ? ImageSize{new_long, new_short}
                                         : ImageSize{new_short, new_long},
@@ -281,7 +282,9 @@ ImageSize Drawing::operator()(const GaussianBlur& blur) {
   if (kernel.height / 2 >= size_.height || kernel.width / 2 >= size_.width)
     throw InvalidArgument(
         fmt::format("cannot blur an image of {} x {} with a kernel of {} x {}: "
-                    "half of the kernel must be smaller than the image",
+                    "half of the kernel must be smaller than the image\n"
+                    "  next:    give a smaller kernel_size, or resize the "
+                    "image first",
                     size_.height, size_.width, kernel.height, kernel.width));
   return finish(Blur{.kernel = kernel, .sigma = uniform(blur.sigma)});
 }

@@ -65,9 +65,11 @@ std::vector<std::string> images_below(const fs::path& folder) {
       found.push_back(path.lexically_relative(folder).string());
     else if (has_extension(kOtherImages, path))
       throw InvalidArgument(
-          fmt::format("cannot use {}: images are JPEG or PNG files\n"
-                      "  next:    convert it, or move it out of the folder",
-                      path.string()));
+          fmt::format("cannot use {}: found a {} file, expected JPEG or PNG "
+                      "files\n"
+                      "  next:    convert it to JPEG or PNG, or move it out of "
+                      "the folder",
+                      path.string(), path.extension().string()));
   }
   if (error) fail(folder, error);
   std::ranges::sort(found);
@@ -94,6 +96,18 @@ std::vector<std::string> folders_in(const fs::path& root) {
 class ImageFolder::Workers {
  public:
   struct Worker {
+    // Replaces `operations`. An image may be too small for a transform; the
+    // error names its file.
+    void draw(std::span<const Transform> transforms, const ImageSize& size,
+              const SampleKey& key) {
+      try {
+        transforms::draw_all(transforms, size, key, operations);
+      } catch (const InvalidArgument& error) {
+        throw InvalidArgument(
+            fmt::format("cannot transform {}: {}", path, error.what()));
+      }
+    }
+
     ImageReader reader{};
     transforms::Pipeline pipeline{};
     std::vector<transforms::Operation> operations{};
@@ -157,10 +171,12 @@ ImageFolder::~ImageFolder() = default;
 void ImageFolder::list_class(const std::string& name) {
   const std::vector<std::string> images = images_below(root_ / name);
   if (images.empty())
-    throw InvalidArgument(
-        fmt::format("cannot use {}: it has no JPEG or PNG file\n"
-                    "  next:    remove the folder, or add images of its class",
-                    (root_ / name).string()));
+    throw InvalidArgument(fmt::format(
+        "cannot use {}: it has no JPEG or PNG file\n  next:    {}",
+        (options_.labelled ? root_ / name : root_).string(),
+        options_.labelled
+            ? "remove the folder, or add images of its class"
+            : "name a folder that holds .jpg, .jpeg or .png files"));
   for (const std::string& image : images) {
     names_ += image;
     name_ends_.push_back(names_.size());
@@ -228,10 +244,8 @@ std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
     read_data_file(worker.path, worker.contents);
     const ImageSize size =
         worker.reader.open(worker.contents, worker.path, options_.decode);
-    transforms::draw_all(
-        transforms_.transforms(), size,
-        {options_.seed, epoch, static_cast<std::uint64_t>(index)},
-        worker.operations);
+    worker.draw(transforms_.transforms(), size,
+                {options_.seed, epoch, static_cast<std::uint64_t>(index)});
     const transforms::DecodePlan plan = transforms::plan_decoding(
         size, worker.reader.scales() ? options_.scaling : DecodeScaling::kExact,
         worker.operations);

@@ -160,11 +160,21 @@ TEST_F(ImageFolderTest, WithAClassWithoutImagesIsRefused) {
                                HasSubstr("no JPEG or PNG file")));
 }
 
+TEST_F(ImageFolderTest, WithoutImagesOrLabelsIsRefused) {
+  EXPECT_THAT(error_text<InvalidArgument>([this] {
+                ImageFolder(root_, Compose(kHalf), {.labelled = false});
+              }),
+              AllOf(HasSubstr("cannot use " + root_.string() + ": it has no"),
+                    HasSubstr("next:    name a folder that holds .jpg")));
+}
+
 TEST_F(ImageFolderTest, WithImagesOfAnotherKindIsRefused) {
   add("a/a.png");
   add("a/b.WebP");
   EXPECT_THAT(refusal(),
-              AllOf(HasSubstr("a/b.WebP"), HasSubstr("JPEG or PNG")));
+              AllOf(HasSubstr("a/b.WebP"),
+                    HasSubstr("found a .WebP file, expected JPEG or PNG"),
+                    HasSubstr("next:    convert it")));
 }
 
 TEST_F(ImageFolderTest, ThatContainsItselfByALinkIsRefused) {
@@ -184,6 +194,17 @@ TEST_F(ImageFolderTest, NeedsTransformsToOneSize) {
   EXPECT_THAT(error_text<InvalidArgument>([this] { folder("resize(8)"); }),
               AllOf(HasSubstr("\"resize(size=8)\": the outputs differ in size"),
                     HasSubstr("center_crop")));
+}
+
+TEST_F(ImageFolderTest, NamesAFileThatIsTooSmallForATransform) {
+  add("a/small.png", 0, {4, 6});
+  const ImageFolder found = folder("random_crop(8)");
+  std::vector<float> image(3 * 8 * 8);
+  EXPECT_THAT(
+      error_text<InvalidArgument>([&] { found.read(0, 0, image); }),
+      AllOf(HasSubstr("cannot transform " + found.path(0).string() +
+                      ": cannot crop 8 x 8 pixels out of an image of 4 x 6"),
+            HasSubstr("next:    resize it first")));
 }
 
 TEST_F(ImageFolderTest, NamesADamagedFileAndReadsTheNextOne) {

@@ -44,9 +44,10 @@ fs::path resolved(const std::string& folder) {
 void refuse_used_folder(const fs::path& folder) {
   if (!fs::exists(folder)) return;
   if (!fs::is_directory(folder))
-    throw InvalidArgument(fmt::format(
-        "{} is a file\n  next:    name a folder that does not exist yet",
-        folder.string()));
+    throw InvalidArgument(
+        fmt::format("cannot make a folder of images: {} is a file\n"
+                    "  next:    name a folder that does not exist yet",
+                    folder.string()));
   if (!fs::is_empty(folder))
     throw InvalidArgument(
         fmt::format("{} is not empty, and no file in it is replaced\n"

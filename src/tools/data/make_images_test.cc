@@ -157,7 +157,8 @@ TEST(MakeImages, FillsAnEmptyFolderAndRefusesOthers) {
               AllOf(HasSubstr("is not empty"), HasSubstr("next:")));
   EXPECT_THAT(
       error_text([&] { make_images(few(directory / "empty/README.txt")); }),
-      HasSubstr("README.txt is a file"));
+      AllOf(HasSubstr("cannot make a folder of images"),
+            HasSubstr("README.txt is a file")));
   EXPECT_EQ(contents_of(directory.path()), before);
 }
 
