@@ -206,6 +206,13 @@ bool guesses_coefficients(const jpeg_decompress_struct& image) {
                      incomplete);
 }
 
+// Whether a region of the scaled image has the pixels of the whole. libjpeg
+// miscounts the samples of chroma that lie beside a crop where one is scaled by
+// less than its share of four.
+bool scales_regions(const jpeg_decompress_struct& image) {
+  return image.max_h_samp_factor <= 2 && image.max_v_samp_factor <= 2;
+}
+
 // libjpeg-turbo writes a row that begins at a multiple of 16 past the cache, so
 // that reading it next waits for memory: 0.2 ms of 1.2 ms an image.
 constexpr std::uintptr_t kPastCache = 16;
@@ -242,7 +249,8 @@ class JpegDecoder final : public ImageDecoder {
     object.scale_num = 1;
     object.scale_denom = static_cast<unsigned>(denominator);
     file_->attempt([&] { jpeg_start_decompress(&object); });
-    const bool exact = !guesses_coefficients(object);
+    const bool exact = !guesses_coefficients(object) &&
+                       (denominator == 1 || scales_regions(object));
     const std::int64_t first_column = exact ? crop(region) : 0;
     const auto above = static_cast<JDIMENSION>(exact ? region.top : 0);
     file_->attempt([&] { jpeg_skip_scanlines(&object, above); });
