@@ -9,8 +9,11 @@
 //   pixels SECONDS SIDE TEXT      transforms a copy of the decoded image, of
 //                                 which SIDE x SIDE pixels are cut out (0: all)
 //   numbers SECONDS SIDE TEXT     the same for transforms of floats
-//   pipeline SECONDS TEXT         from the file's bytes to floats
+//   pipeline SECONDS HOW TEXT     from the file's bytes to floats; HOW: exact
+//                                 or scaled
 //   folder SECONDS TEXT           ImageFolder::read()
+//   loader SECONDS WORKERS TEXT   a Loader of that folder, by the clock
+//   difference TEXT               between exact and scaled pixels
 //   sum TEXT                      a sum over the pixels that TEXT makes of the
 //                                 decoded image
 //
@@ -18,6 +21,9 @@
 // operator new, and malloc besides, on average.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
@@ -32,11 +38,13 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/image.h"
 #include "lockstep/data/image_folder.h"
+#include "lockstep/data/loader.h"
 #include "lockstep/data/transforms.h"
 #include "src/data/data_file.h"
 #include "src/data/image/image_reader.h"
 #include "src/data/transform/draw.h"
 #include "src/data/transform/pipeline.h"
+#include "src/data/transform/plan.h"
 
 namespace {
 
@@ -126,20 +134,33 @@ class Images {
     double seconds = 0;
     std::int64_t side = 0;
     words >> what;
-    if (what != "sum") words >> seconds;
-    if (what == "pixels" || what == "numbers") words >> side;
+    if (what != "sum" && what != "difference") words >> seconds;
+    std::string how;
+    if (what == "pixels" || what == "numbers" || what == "loader")
+      words >> side;
+    if (what == "pipeline") words >> how;
     std::string text;
     std::getline(words >> std::ws, text);
     if (what == "decode") return decode(seconds);
     if (what == "pixels") return pixels(seconds, Compose(text), cut(side));
     if (what == "numbers") return numbers(seconds, Compose(text), cut(side));
-    if (what == "pipeline") return pipeline(seconds, Compose(text));
+    if (what == "pipeline")
+      return pipeline(
+          seconds,
+          how == "exact" ? DecodeScaling::kExact : DecodeScaling::kScaled,
+          Compose(text));
     if (what == "folder") return folder(seconds, Compose(text));
+    if (what == "loader") return loader(seconds, side, Compose(text));
+    if (what == "difference") return difference(Compose(text));
     if (what == "sum") return sum(Compose(text));
     throw InvalidArgument(fmt::format("unknown question \"{}\"", request));
   }
 
  private:
+  std::filesystem::path folder_of_classes() const {
+    return std::filesystem::path(file_).parent_path().parent_path();
+  }
+
   Image cut(std::int64_t side) const {
     if (side == 0) return photo_;
     return Compose(fmt::format("center_crop({})", side))
@@ -177,27 +198,68 @@ class Images {
     });
   }
 
-  // As ImageFolder::read() does it, without the file.
-  std::string pipeline(double seconds, const Compose& compose) {
+  // As ImageFolder::read() does it, without the file. Returns how many of the
+  // operations are done.
+  std::size_t make_pixels(const Compose& compose, DecodeScaling scaling,
+                          std::uint64_t index) {
+    const ImageSize size = reader_.open(contents_, file_);
+    draw(compose, size, index);
+    const auto plan = transforms::plan_decoding(size, scaling, operations_);
+    reader_.read(plan.region, plan.denominator, image_);
+    return pipeline_.apply_to_pixels(operations_, image_);
+  }
+
+  std::string pipeline(double seconds, DecodeScaling scaling,
+                       const Compose& compose) {
     return rate(seconds, [&](std::uint64_t index) {
-      draw(compose, reader_.open(contents_, file_), index);
-      std::span<const Operation> rest = operations_;
-      if (const auto* crop = std::get_if<transforms::Crop>(&rest.front())) {
-        reader_.read(crop->region, image_);
-        rest = rest.subspan(1);
-      } else {
-        reader_.read(image_);
-      }
-      const std::size_t done = pipeline_.apply_to_pixels(rest, image_);
+      const std::size_t done = make_pixels(compose, scaling, index);
       numbers_.resize(image_.pixels.size());
-      transforms::apply_to_numbers(rest.subspan(done), image_, numbers_);
+      transforms::apply_to_numbers(std::span(operations_).subspan(done), image_,
+                                   numbers_);
     });
   }
 
+  std::string difference(const Compose& compose) {
+    constexpr std::uint64_t kDraws = 200;
+    double squares = 0;
+    double pixels = 0;
+    int most = 0;
+    for (std::uint64_t index = 0; index < kDraws; ++index) {
+      make_pixels(compose, DecodeScaling::kExact, index);
+      const Image exact = image_;
+      make_pixels(compose, DecodeScaling::kScaled, index);
+      for (std::size_t i = 0; i < exact.pixels.size(); ++i) {
+        const int step = std::abs(exact.pixels[i] - image_.pixels[i]);
+        squares += step * step;
+        most = std::max(most, step);
+      }
+      pixels += static_cast<double>(exact.pixels.size());
+    }
+    return fmt::format(R"({{"root_mean_square": {}, "most": {}}})",
+                       std::sqrt(squares / pixels), most);
+  }
+
+  std::string loader(double seconds, std::int64_t workers,
+                     const Compose& compose) const {
+    using Clock = std::chrono::steady_clock;
+    const ImageFolder images(folder_of_classes(), compose, {.seed = kSeed});
+    Loader loader(images, std::vector<std::int64_t>(1'000'000),
+                  {.batch_size = 32, .workers = workers});
+    const auto take = [&] { return loader.next(Deadline::never())->count(); };
+    for (std::int64_t warm = 0; warm < kWarmUp;) warm += take();
+    const auto begin = Clock::now();
+    std::chrono::duration<double> took{};
+    std::int64_t count = 0;
+    while (took.count() < seconds) {
+      count += take();
+      took = Clock::now() - begin;
+    }
+    return fmt::format(R"({{"images_per_second": {}}})",
+                       static_cast<double>(count) / took.count());
+  }
+
   std::string folder(double seconds, const Compose& compose) const {
-    const ImageFolder images(
-        std::filesystem::path(file_).parent_path().parent_path(), compose,
-        {.seed = kSeed});
+    const ImageFolder images(folder_of_classes(), compose, {.seed = kSeed});
     const ImageShape shape = images.shape();
     std::vector<float> into(
         static_cast<std::size_t>(shape[0] * shape[1] * shape[2]));

@@ -104,7 +104,8 @@ class Images:
             return self.rate(float(seconds), lambda: change(image))
         if what == "decode":
             return self.rate(float(seconds), self.decode)
-        change = compose(rest[0])
+        _, text = rest[0].split(" ", 1)  # it knows one way
+        change = compose(text)
         return self.rate(float(seconds), lambda: change(self.decode()))
 
     def rate(self, seconds, make):
