@@ -87,9 +87,12 @@ fs::path split_folder(const fs::path& directory,
       text));
 }
 
+// What is measured is measured on the pixels that other programs see.
+constexpr ImageFolderOptions kExactPixels{.scaling = DecodeScaling::kExact};
+
 std::shared_ptr<const ImageFolder> open_folder(
     const fs::path& folder, const std::string& transforms,
-    const ImageFolderOptions& options,
+    const ImageFolderOptions& options = kExactPixels,
     const Normalize& normalize = imagenet_normalize()) {
   return std::make_shared<const ImageFolder>(
       folder, normalized(transforms, normalize), options);
@@ -170,9 +173,9 @@ FolderSplits load_folder_splits(const fs::path& directory,
   const fs::path learned = split_folder(directory, {"train"});
   const fs::path measured = split_folder(directory, {"val", "test"});
   const auto train =
-      open_folder(learned, options.train_transforms, {.seed = options.seed});
-  const auto test = open_folder(measured, evaluation_text(options.size),
-                                {.seed = options.seed});
+      open_folder(learned, options.train_transforms,
+                  {.scaling = options.train_scaling, .seed = options.seed});
+  const auto test = open_folder(measured, evaluation_text(options.size));
   check_classes(*train, learned, *test, measured);
   check_classes(*test, measured, *train, learned);
   return {.facts = facts_of(*test), .train = train, .test = test};
@@ -183,7 +186,7 @@ FolderImages load_folder_split(const fs::path& directory, Split split,
   const fs::path folder = split == Split::kTrain
                               ? split_folder(directory, {"train"})
                               : split_folder(directory, {"test", "val"});
-  const auto samples = open_folder(folder, evaluation_text(size), {});
+  const auto samples = open_folder(folder, evaluation_text(size));
   return {.facts = facts_of(*samples), .samples = samples};
 }
 
@@ -194,7 +197,8 @@ FolderImages load_unlabelled_folder(const fs::path& folder,
       like.title == kImageFolderTitle
           ? evaluation_text(like.height)
           : fmt::format("resize(({}, {}))", like.height, like.width);
-  ImageFolderOptions options{.labelled = false};
+  ImageFolderOptions options = kExactPixels;
+  options.labelled = false;
   if (like.channels == 1) options.decode.color = ImageColor::kGray;
   FolderImages found{
       .facts = like,

@@ -5,7 +5,8 @@
 //
 // A split is there where its folder holds folders of classes. A training run
 // learns from train and measures on val, or where that is not there on test; an
-// evaluation measures on test, or where that is not there on val.
+// evaluation measures on test, or where that is not there on val. Images that
+// are measured on are decoded with DecodeScaling::kExact.
 //
 // Threads: any thread.
 // Errors:  those of lockstep/data/image_folder.h; InvalidArgument for a
@@ -60,6 +61,7 @@ struct FolderSplits {
 struct FolderSplitsOptions {
   // The transforms of training images, as text without normalisation.
   std::string train_transforms{};
+  DecodeScaling train_scaling = DecodeScaling::kScaled;
   std::int64_t size = 224;  // of test images, for evaluation_text()
   std::uint64_t seed = 0;
 };

@@ -22,9 +22,11 @@ using testing::IsEmpty;
 class ImageFolderSplits : public testing::Test {
  protected:
   void add(const std::string& file) const {
+    write(file, encode_png(test_image({8, 6})));
+  }
+  void write(const std::string& file, const ImageFile& bytes) const {
     const fs::path path = directory_ / file;
     fs::create_directories(path.parent_path());
-    const ImageFile bytes = encode_png(test_image({8, 6}));
     std::ofstream(path, std::ios::binary)
         .write(reinterpret_cast<const char*>(bytes.data()),
                static_cast<std::streamsize>(bytes.size()));
@@ -103,6 +105,28 @@ TEST_F(ImageFolderSplits, ThatAreNotThereAreRefusedWithThoseThatAre) {
       AllOf(HasSubstr("there is no folder \"/none\""), HasSubstr("next:")));
   EXPECT_THAT(error_text([] { load_folder_split("", Split::kTest, 4); }),
               AllOf(HasSubstr("without its place"), HasSubstr("--data-dir")));
+}
+
+TEST_F(ImageFolderSplits, ScaleImagesOfTrainingWhereAskedAndNoOthers) {
+  for (const char* file : {"train/cat/a.jpg", "val/cat/a.jpg"})
+    write(file, encode_jpeg(test_image({200, 160})));
+  const auto splits = [&](DecodeScaling scaling) {
+    return load_folder_splits(root(), {.train_transforms = evaluation_text(4),
+                                       .train_scaling = scaling,
+                                       .size = 4});
+  };
+  const auto pixels = [](const ImageFolder& samples) {
+    std::vector<float> image(3 * 4 * 4);
+    samples.read(0, 0, image);
+    return image;
+  };
+  const FolderSplits exact = splits(DecodeScaling::kExact);
+  const FolderSplits scaled = splits(DecodeScaling::kScaled);
+  EXPECT_EQ(pixels(*exact.train), pixels(*exact.test));
+  EXPECT_EQ(pixels(*scaled.test), pixels(*exact.test));
+  EXPECT_NE(pixels(*scaled.train), pixels(*exact.train));
+  EXPECT_EQ(pixels(*load_folder_split(root(), Split::kTrain, 4).samples),
+            pixels(*exact.test));
 }
 
 TEST_F(ImageFolderSplits, WithDifferentClassesAreRefused) {

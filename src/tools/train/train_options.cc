@@ -59,6 +59,9 @@ void add_data_flags(CLI::App& command, TrainOptions& options) {
       ->capture_default_str()
       ->type_name("PIXELS");
   add_workers_flag(command, options.readers);
+  command.add_flag("--exact-pixels", options.exact_pixels,
+                   "Decode JPEG files of an imagefolder as torchvision does, "
+                   "also those that become much smaller: slower");
   command
       .add_option("--max-broken", options.max_broken,
                   "Training images of an imagefolder, per rank and epoch, that "
@@ -291,16 +294,15 @@ void check_data_flags(TrainOptions& options) {
         fmt::format("--dataset {} needs --data-dir, the folder that holds "
                     "train/CLASS/IMAGE and val/CLASS/IMAGE",
                     kImageFolder));
-  if (!is_folder && options.given.contains("--image-size"))
-    throw InvalidArgument(
-        fmt::format("--image-size is for --dataset {}; the images of {} have "
-                    "one size",
-                    kImageFolder, options.dataset));
-  if (!is_folder && options.given.contains("--max-broken"))
-    throw InvalidArgument(
-        fmt::format("--max-broken is for --dataset {}; the files of {} are "
-                    "read as a whole",
-                    kImageFolder, options.dataset));
+  if (is_folder) return;
+  for (const auto& [flag, reason] :
+       {std::pair{"--image-size", "have one size"},
+        std::pair{"--exact-pixels", "are no files of their own"},
+        std::pair{"--max-broken", "are no files of their own"}})
+    if (options.given.contains(flag))
+      throw InvalidArgument(
+          fmt::format("{} is for --dataset {}; the images of {} {}", flag,
+                      kImageFolder, options.dataset, reason));
 }
 
 // Only the command checks the disk, because ranks may run on other hosts.

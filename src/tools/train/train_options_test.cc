@@ -75,6 +75,22 @@ TEST(TrainOptions, ImagesOfAFolderAreAsLargeAsTransformsCanMakeThem) {
                     HasSubstr("from 1 to 57343")));
 }
 
+TEST(TrainOptions, AboutImageFilesNeedAFolderOfThem) {
+  const TrainOptions options =
+      parse_train({"--dataset=imagefolder", "--data-dir=d", "--exact-pixels",
+                   "--max-broken=3"});
+  EXPECT_TRUE(options.exact_pixels);
+  EXPECT_EQ(options.max_broken, 3);
+  for (const char* flag :
+       {"--exact-pixels", "--max-broken=3", "--image-size=32"})
+    EXPECT_THAT(train_error({flag}),
+                AllOf(HasSubstr("is for --dataset imagefolder"),
+                      HasSubstr("the images of fashion-mnist")));
+  EXPECT_THAT(
+      train_error({"--dataset=imagefolder", "--data-dir=d", "--max-broken=-1"}),
+      HasSubstr("--max-broken"));
+}
+
 TEST(TrainOptions, WeightsAreThoseOfAFileThatTheCommandSees) {
   EXPECT_EQ(parse_train({}).weights, "");
   EXPECT_THAT(train_error({"--weights", "/nope/w.safetensors"}),

@@ -116,6 +116,10 @@ struct TrainerOptions {
   std::string augment{};
   // The side of the images that the model sees of an image folder.
   std::int64_t image_size = 224;
+  // Whether training images of a folder are decoded whole, as torchvision does,
+  // also where they become much smaller: DecodeScaling of
+  // lockstep/data/image_folder.h. Test images always are.
+  bool exact_pixels = false;
   // Threads per rank that read samples.
   int workers = 1;
   // Training images per rank and epoch that may be broken, and are replaced by

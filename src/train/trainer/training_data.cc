@@ -46,13 +46,16 @@ TrainingData load_folder(const fs::path& directory,
       {.train_transforms = options.augment.empty()
                                ? evaluation_text(size)
                                : augmentation_text(options.augment, size),
+       .train_scaling = options.exact_pixels ? DecodeScaling::kExact
+                                             : DecodeScaling::kScaled,
        .size = size,
        .seed = options.seed});
   return {.facts = std::move(splits.facts),
           .train = splits.train,
           .test = splits.test,
           .files = std::to_string(splits.train->listing_checksum()) + "-" +
-                   std::to_string(splits.test->listing_checksum())};
+                   std::to_string(splits.test->listing_checksum()),
+          .decoding = options.exact_pixels ? "exact" : "scaled"};
 }
 
 }  // namespace
@@ -82,7 +85,8 @@ TrainingData training_data_of(std::shared_ptr<const DatasetSplits> splits,
                     .standard_deviation = train.standard_deviation},
           .train = owning(augmented(train, options)),
           .test = owning(std::make_shared<const ImageSamples>(splits->test)),
-          .files = {}};
+          .files = {},
+          .decoding = {}};
 }
 
 TrainingData load_training_data(const std::string& dataset,

@@ -24,6 +24,9 @@ struct TrainingData {
   // Stands for the names of all files, which order the samples: ranks must have
   // the same. Empty for a data set in memory.
   std::string files;
+  // How the files of training images are decoded: "exact" or "scaled"; as above
+  // empty.
+  std::string decoding;
 };
 
 // The two splits of a data set in memory.
