@@ -215,9 +215,9 @@ class Pass : public std::enable_shared_from_this<Pass> {
     const std::int64_t wanted =
         indices_[static_cast<std::size_t>(buffer.first + place)];
     // The samples that are tried differ, so one more than permitted may fail.
-    const std::int64_t tries =
-        std::min(options_.max_broken + 1, source_->size());
-    for (std::int64_t i = 0; i < tries; ++i) {
+    const std::int64_t replacements =
+        std::min(options_.max_broken, source_->size() - 1);
+    for (std::int64_t i = 0; i <= replacements; ++i) {
       const std::int64_t index = (wanted + i) % source_->size();
       try {
         read(buffer, place, index);
