@@ -269,6 +269,35 @@ class Table:
             f"rows written to {path}"
         )
 
+    def draw(self, metric, title):
+        """Draws NAME.png: how many times as fast as the peer each case is."""
+        rows = [row for row in self.rows
+                if row["metric"] == metric and row["ratio"] is not None]
+        bars = "\n".join(f'{i} {row["ratio"]:.4g} "{row["case"].split("(")[0]}"'
+                         for i, row in enumerate(rows))
+        path = RESULTS / f"{self.name}.png"
+        script = f"""
+set terminal pngcairo size 900,420 font "sans,11"
+set output {str(path)!r}
+set title "{title}"
+set ylabel "times as fast as the peer"
+set yrange [0:*]
+set xtics rotate by -35
+set grid ytics
+set boxwidth 0.6
+set style fill solid
+set key off
+$bars << END
+{bars}
+END
+plot $bars using 1:2:xtic(3) with boxes linecolor rgb "#0072b2", \\
+  $bars using 1:2:(sprintf("%.1f", $2)) with labels offset 0,0.7, \\
+  1 with lines linecolor rgb "#d55e00" dashtype 2
+"""
+        drawn = subprocess.run(["gnuplot"], input=script, text=True, check=False)
+        if drawn.returncode == 0:
+            print(f"drawn in {path}")
+
 
 class Pace:
     """Keeps a benchmark within its time: every case gets one round, and more
