@@ -318,15 +318,7 @@ class PassWorkers {
   PassWorkers(std::shared_ptr<Pass> pass, std::int64_t count)
       : pass_(std::move(pass)) {
     try {
-      for (std::int64_t i = 0; i < count; ++i)
-        threads_.emplace_back([shared = pass_] { shared->work(); });
-    } catch (const std::system_error& error) {
-      stop();
-      throw SystemError(
-          fmt::format("cannot start worker {} of the {} that read samples "
-                      "(fewer workers need fewer threads)",
-                      threads_.size() + 1, count),
-          error.code().value());
+      while (std::ssize(threads_) < count) start_one(count);
     } catch (...) {
       stop();
       throw;
@@ -344,6 +336,15 @@ class PassWorkers {
   Pass& pass() const { return *pass_; }
 
  private:
+  void start_one(std::int64_t count) try {
+    threads_.emplace_back([shared = pass_] { shared->work(); });
+  } catch (const std::system_error& error) {
+    throw SystemError(
+        fmt::format("cannot start worker {} of the {} that read samples "
+                    "(fewer workers need fewer threads)",
+                    threads_.size() + 1, count),
+        error.code().value());
+  }
   void stop() {
     pass_->stop();
     for (std::thread& thread : threads_) thread.join();
