@@ -8,23 +8,27 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <iterator>
 #include <system_error>
 #include <thread>
-#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/mutex.h"
 #include "src/base/own_process.h"
+#include "src/data/broken_samples.h"
 
 namespace lockstep {
 namespace loader_internal {
 
-// A sample that could not be read.
-struct Failure {
+// Samples that were found broken in place of one of a batch.
+struct Replacement {
   std::int64_t place = 0;  // in the batch
-  std::int64_t index = 0;  // in the source
+  SampleRange broken{};    // from the sample that belongs there on
+};
+
+// What ended a worker's part of a batch.
+struct Failure {
+  std::int64_t place = 0;
   std::exception_ptr error{};
 };
 
@@ -38,8 +42,8 @@ struct Buffer {
   std::int64_t first = 0;  // of the batch's indices in the pass
   std::int64_t claimed = 0;
   std::int64_t finished = 0;
-  std::vector<Failure> broken{};     // and replaced
-  std::optional<Failure> failure{};  // the first that ended a worker's part
+  std::vector<Replacement> replacements{};
+  std::optional<Failure> failure{};  // of the first sample
 };
 
 // Samples of one batch that one worker reads: from `begin` on, `count` of them.
@@ -58,7 +62,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
       : source_(&source),
         indices_(std::move(indices)),
         options_(options),
-        shape_(source.shape()) {}
+        shape_(source.shape()),
+        broken_(source.size(), options.max_broken) {}
 
   std::int64_t batch_count() const {
     const auto samples = std::ssize(indices_);
@@ -70,17 +75,16 @@ class Pass : public std::enable_shared_from_this<Pass> {
   const ImageShape& shape() const { return shape_; }
   ImageElements elements() const { return options_.elements; }
   std::chrono::nanoseconds waited() const { return waited_; }
-  std::span<const BrokenSample> broken() const { return broken_; }
+  std::span<const BrokenSample> broken() const { return broken_.all(); }
 
   // A worker's loop: reads samples until all are read or stop() is called.
   void work() noexcept {
     while (const auto claim = next_claim()) {
-      std::vector<Failure> failures;
-      bool failed = false;
-      for (std::int64_t i = 0; i < claim->count && !failed && !stopped_.load();
+      std::optional<Failure> failure;
+      for (std::int64_t i = 0; i < claim->count && !failure && !stopped_.load();
            ++i)
-        failed = !read_or_replace(*claim->buffer, claim->begin + i, failures);
-      finish(*claim, std::move(failures), failed);
+        failure = read_or_replace(*claim->buffer, claim->begin + i);
+      finish(*claim, failure);
     }
   }
 
@@ -98,7 +102,11 @@ class Pass : public std::enable_shared_from_this<Pass> {
     if (!is_ready()) wait_for_batch(lock, deadline);
     auto buffer = std::move(open_.front());
     open_.pop_front();
-    error_ = error_of(*buffer);
+    try {
+      error_ = error_of(*buffer);
+    } catch (...) {
+      error_ = std::current_exception();
+    }
     if (error_ != nullptr) std::rethrow_exception(error_);
     ++taken_;
     changed_.notify_all();
@@ -200,7 +208,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     buffer->count = count;
     buffer->first = first;
     buffer->claimed = buffer->finished = 0;
-    buffer->broken.clear();
+    buffer->replacements.clear();
     buffer->failure.reset();
     open_.push_back(std::move(buffer));
     ++opened_;
@@ -209,27 +217,43 @@ class Pass : public std::enable_shared_from_this<Pass> {
   }
 
   // Reads sample `place` of a batch, or one in its place if options_.max_broken
-  // permits. Appends each failure; false if no sample was read.
-  bool read_or_replace(Buffer& buffer, std::int64_t place,
-                       std::vector<Failure>& failures) {
-    const std::int64_t wanted =
-        indices_[static_cast<std::size_t>(buffer.first + place)];
-    // The samples that are tried differ, so one more than permitted may fail.
-    const std::int64_t replacements =
-        std::min(options_.max_broken, source_->size() - 1);
-    for (std::int64_t i = 0; i <= replacements; ++i) {
-      const std::int64_t index = (wanted + i) % source_->size();
-      try {
-        read(buffer, place, index);
-        return true;
-      } catch (const Error&) {
-        failures.push_back({place, index, std::current_exception()});
-      } catch (...) {
-        failures.push_back({place, index, std::current_exception()});
-        return false;
+  // permits. Returns why none could be read.
+  std::optional<Failure> read_or_replace(Buffer& buffer,
+                                         std::int64_t place) noexcept {
+    try {
+      const std::int64_t wanted =
+          indices_[static_cast<std::size_t>(buffer.first + place)];
+      const std::int64_t replacements =
+          std::min(options_.max_broken, source_->size() - 1);
+      std::int64_t broken = 0;
+      while (!stopped_.load()) {
+        broken +=
+            broken_.known_from(wanted + broken, replacements + 1 - broken);
+        if (broken > replacements) break;
+        const std::int64_t index = (wanted + broken) % source_->size();
+        const std::exception_ptr error = try_read(buffer, place, index);
+        if (error == nullptr) break;
+        if (!BrokenSamples::is_broken(error)) return Failure{place, error};
+        broken_.find(index, error);
       }
+      if (broken == 0) return std::nullopt;
+      const MutexLock lock(mutex_);
+      buffer.replacements.push_back({place, {wanted, broken}});
+      if (broken <= replacements) return std::nullopt;
+      return Failure{place, broken_.error_of(wanted)};
+    } catch (...) {
+      return Failure{place, std::current_exception()};
     }
-    return false;
+  }
+
+  std::exception_ptr try_read(Buffer& buffer, std::int64_t place,
+                              std::int64_t index) {
+    try {
+      read(buffer, place, index);
+      return nullptr;
+    } catch (...) {
+      return std::current_exception();
+    }
   }
 
   // Reads sample `index` of the source into place `place` of a batch.
@@ -248,13 +272,11 @@ class Pass : public std::enable_shared_from_this<Pass> {
 
   // Of several errors in a batch, the consumer gets that of the first sample,
   // whatever the number of workers.
-  void finish(const Claim& claim, std::vector<Failure> failures, bool failed) {
+  void finish(const Claim& claim, const std::optional<Failure>& failure) {
     const MutexLock lock(mutex_);
     Buffer& buffer = *claim.buffer;
-    if (failed &&
-        (!buffer.failure || failures.back().place < buffer.failure->place))
-      buffer.failure = failures.back();
-    std::ranges::move(failures, std::back_inserter(buffer.broken));
+    if (failure && (!buffer.failure || failure->place < buffer.failure->place))
+      buffer.failure = failure;
     buffer.finished += claim.count;
     if (buffer.finished == buffer.count) {
       if (buffer.failure) failed_ = true;
@@ -262,27 +284,17 @@ class Pass : public std::enable_shared_from_this<Pass> {
     }
   }
 
-  // Notes the broken samples of a batch. Returns an error if one of its samples
-  // was not read or the pass has more broken samples than permitted. What a
-  // worker read after a failure depends on the number of workers, so it does
-  // not count.
+  // Counts the broken samples of a batch. Returns an error if one of its
+  // samples was not read or the pass has more broken samples than permitted.
+  // What a worker read after a failure depends on the number of workers, so it
+  // does not count.
   std::exception_ptr error_of(Buffer& buffer) {
-    std::ranges::stable_sort(buffer.broken, {}, &Failure::place);
-    for (const Failure& failure : buffer.broken) {
-      if (buffer.failure && failure.place > buffer.failure->place) break;
-      if (!known_broken_.insert(failure.index).second) continue;
-      if (std::ssize(broken_) == options_.max_broken) return failure.error;
-      broken_.push_back({failure.index, message_of(failure.error)});
+    std::ranges::sort(buffer.replacements, {}, &Replacement::place);
+    for (const auto& [place, broken] : buffer.replacements) {
+      if (buffer.failure && place > buffer.failure->place) break;
+      if (auto error = broken_.count(broken)) return error;
     }
     return buffer.failure ? buffer.failure->error : nullptr;
-  }
-
-  static std::string message_of(const std::exception_ptr& error) {
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error& known) {
-      return known.what();
-    }
   }
 
   std::size_t image_elements() const {
@@ -294,6 +306,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   const std::vector<std::int64_t> indices_;
   const LoaderOptions options_;
   const ImageShape shape_;
+  BrokenSamples broken_;
 
   std::atomic<bool> stopped_{false};
   Mutex mutex_;
@@ -306,10 +319,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
   bool failed_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // no batch is opened
   std::exception_ptr no_memory_ LOCKSTEP_GUARDED_BY(mutex_);  // for a batch
   std::exception_ptr error_ LOCKSTEP_GUARDED_BY(mutex_);  // that next() threw
-  // Only the consumer uses these.
-  std::chrono::nanoseconds waited_{};
-  std::vector<BrokenSample> broken_;
-  std::unordered_set<std::int64_t> known_broken_;  // their indices
+  std::chrono::nanoseconds waited_{};  // only the consumer uses it
 };
 
 // The workers of a pass, from here to the destructor.

@@ -28,8 +28,10 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::ElementsAreArray;
+using testing::HasSubstr;
 
 // Samples whose pixels are index + epoch / 1000 and whose label is the index. A
 // test can set an action that runs before each read.
@@ -63,7 +65,8 @@ class CountingSource final : public SampleSource {
 // Samples whose pixels are the index plus the epoch, with levels of half of it.
 class PixelSource final : public SampleSource {
  public:
-  PixelSource() {
+  // Reading `broken` throws.
+  explicit PixelSource(std::int64_t broken = -1) : broken_(broken) {
     for (std::size_t pixel = 0; pixel < kPixelValues; ++pixel)
       levels_.push_back(static_cast<float>(pixel) / 2);
   }
@@ -72,21 +75,27 @@ class PixelSource final : public SampleSource {
   ImageShape shape() const override { return {1, 2, 3}; }
   std::int64_t read(std::int64_t index, std::uint64_t epoch,
                     std::span<float> image) const override {
+    check(index);
     std::ranges::fill(image, levels_[pixel(index, epoch)]);
     return index;
   }
   std::span<const float> levels() const override { return levels_; }
   std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
                            std::span<std::uint8_t> image) const override {
+    check(index);
     std::ranges::fill(image, pixel(index, epoch));
     return index;
   }
 
  private:
+  void check(std::int64_t index) const {
+    if (index == broken_) throw InvalidArgument("broken");
+  }
   static std::uint8_t pixel(std::int64_t index, std::uint64_t epoch) {
     return static_cast<std::uint8_t>(static_cast<std::uint64_t>(index) + epoch);
   }
 
+  const std::int64_t broken_;
   std::vector<float> levels_;
 };
 
@@ -239,43 +248,111 @@ TEST(Loader, ReplacesBrokenSamplesByTheNextOnesOfTheSource) {
 }
 
 TEST(Loader, ReplacesPixelsAndNumbersAlike) {
-  const CountingSource source = source_with_broken(10, {3});
-  Loader loader(source, {3}, {.epoch = 2, .max_broken = 1});
-  const auto batch = loader.next(1min);
-  EXPECT_THAT(batch->images(), testing::Each(CountingSource::value(4, 2)));
+  const PixelSource source(3);
+  for (const ImageElements elements :
+       {ImageElements::kPixels, ImageElements::kFloat32}) {
+    Loader loader(source, {3},
+                  {.epoch = 2, .elements = elements, .max_broken = 1});
+    const auto batch = loader.next(1min);
+    EXPECT_THAT(labels_of(*batch), ElementsAre(4));
+    if (elements == ImageElements::kPixels)
+      EXPECT_THAT(batch->pixels(), testing::Each(6));
+    else
+      EXPECT_THAT(batch->images(), testing::Each(3.0f));
+  }
 }
 
-TEST(Loader, ThrowsTheErrorOfTheFirstBrokenSampleThatExceedsTheNumber) {
+// What next() throws, which it must throw again.
+template <class Error>
+std::string error_of_next(Loader& loader) {
+  std::string first;
+  for (int again = 0; again < 2; ++again) try {
+      loader.next(1min);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      if (again == 0) first = error.what();
+      EXPECT_EQ(error.what(), first);
+    }
+  return first;
+}
+
+TEST(Loader, NamesTheFirstBrokenSampleThatExceedsTheNumber) {
   for (const std::int64_t workers : {1, 2, 5}) {
     const CountingSource source =
         source_with_broken(100, {3, 17, 18, 19, 25, 26, 27});
     Loader loader(source, first(100),
                   {.batch_size = 10, .workers = workers, .max_broken = 2});
     EXPECT_EQ(loader.next(1min)->labels()[3], 4);
-    for (int again = 0; again < 2; ++again) {
-      try {
-        loader.next(1min);
-        ADD_FAILURE() << "no error";
-      } catch (const InvalidArgument& error) {
-        EXPECT_STREQ(error.what(), "cannot read sample 18") << workers;
-      }
-    }
+    EXPECT_THAT(
+        error_of_next<InvalidArgument>(loader),
+        AllOf(HasSubstr("more than 2 samples of this pass are broken"),
+              HasSubstr("one more: cannot read sample 18"), HasSubstr("next:")))
+        << workers;
     EXPECT_THAT(indices_of(loader.broken()), ElementsAre(3, 17));
   }
 }
 
 TEST(Loader, EndsWhereNoSampleOfTheSourceCanBeRead) {
   const CountingSource source = source_with_broken(3, {0, 1, 2});
-  Loader loader(source, first(3), {.max_broken = 1000});
-  EXPECT_THROW(loader.next(1min), InvalidArgument);
+  Loader loader(source, first(3), {.max_broken = INT64_MAX});
+  EXPECT_EQ(error_of_next<InvalidArgument>(loader), "cannot read sample 0");
 }
 
-TEST(Loader, DoesNotReplaceASampleWhoseErrorIsNotTheSources) {
-  const CountingSource source(10, [](std::int64_t index) {
+TEST(Loader, ReplacesWhatTheSystemRefusesToReadButNoLackOfDescriptors) {
+  for (const int reason : {EACCES, ENOENT, EIO, EMFILE, ENOMEM}) {
+    const CountingSource source(10, [&](std::int64_t index) {
+      if (index == 5) throw SystemError("cannot read", reason);
+    });
+    Loader loader(source, first(10), {.max_broken = 9});
+    if (reason == EMFILE || reason == ENOMEM)
+      EXPECT_THROW(loader.next(1min), SystemError);
+    else
+      EXPECT_EQ(loader.next(1min)->labels()[5], 6);
+  }
+}
+
+TEST(Loader, ReplacesNoSampleWhoseErrorIsABugOrNotTheSources) {
+  const CountingSource memory(10, [](std::int64_t index) {
     if (index == 5) throw std::bad_alloc();
   });
-  Loader loader(source, first(10), {.max_broken = 9});
-  EXPECT_THROW(loader.next(1min), std::bad_alloc);
+  Loader loader(memory, first(10), {.max_broken = 9});
+  error_of_next<std::bad_alloc>(loader);
+  const CountingSource bug(10, [](std::int64_t index) {
+    if (index == 5) throw InternalError("bug");
+  });
+  Loader other(bug, first(10), {.max_broken = 9});
+  EXPECT_EQ(error_of_next<InternalError>(other), "bug");
+}
+
+TEST(Loader, ReadsABrokenSampleOnce) {
+  std::atomic<int> broken_reads{0};
+  const CountingSource source(2000, [&](std::int64_t index) {
+    if (index >= 1000) return;
+    ++broken_reads;
+    throw InvalidArgument("broken");
+  });
+  Loader loader(source, first(2000), {.batch_size = 256, .max_broken = 1000});
+  for (const auto& labels : drain(loader))
+    for (const std::int64_t label : labels) EXPECT_GE(label, 1000);
+  EXPECT_EQ(loader.broken().size(), 1000u);
+  EXPECT_EQ(broken_reads, 1000);
+}
+
+TEST(Loader, EndsWhileItLooksForASampleThatIsNotBroken) {
+  constexpr std::int64_t kSamples = 1'000'000;
+  Gate begun;
+  begun.open();
+  std::atomic<std::int64_t> tried{0};
+  const CountingSource source(kSamples, [&](std::int64_t index) {
+    if (index == 0) begun.wait();
+    ++tried;
+    throw InvalidArgument("broken");
+  });
+  {
+    Loader loader(source, first(kSamples), {.max_broken = kSamples});
+    begun.wait_for_somebody();
+  }
+  EXPECT_LT(tried, kSamples);
 }
 
 TEST(Loader, EndsInTheMiddleOfAPassOfManyWorkers) {

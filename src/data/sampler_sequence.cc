@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <random>
 #include <unordered_map>
@@ -70,7 +69,8 @@ void check_weights(std::span<const double> weights, std::int64_t count,
         "finite number above 0",
         weights.size(), sum));
   const auto drawable = std::ssize(weights) - std::ranges::count(weights, 0.0);
-  if (count < 0 || (!replacement && count > drawable))
+  constexpr std::int64_t kMostDraws = std::int64_t{1} << 40;
+  if (count < 0 || count > kMostDraws || (!replacement && count > drawable))
     throw InvalidArgument(fmt::format(
         "cannot draw {} samples{}: {} of {} have a weight above 0", count,
         replacement ? "" : " without replacement", drawable, weights.size()));
@@ -79,14 +79,15 @@ void check_weights(std::span<const double> weights, std::int64_t count,
 std::vector<std::int64_t> draw_once_each(std::span<const double> weights,
                                          std::int64_t count,
                                          std::mt19937& twister) {
-  // The smallest of exponentially distributed times of arrival.
+  // The smallest of exponentially distributed times of arrival; their
+  // logarithms, since a tiny weight has a time beyond all numbers.
   std::vector<std::pair<double, std::int64_t>> times;
   times.reserve(weights.size());
-  for (const double weight : weights) {
-    const double time = -std::log1p(-uniform_of(twister)) / weight;
-    times.emplace_back(
-        weight > 0 ? time : std::numeric_limits<double>::infinity(),
-        std::ssize(times));
+  for (std::size_t i = 0; i < weights.size(); ++i) {
+    const double time = std::log(-std::log1p(-uniform_of(twister)));
+    if (weights[i] > 0)
+      times.emplace_back(time - std::log(weights[i]),
+                         static_cast<std::int64_t>(i));
   }
   std::ranges::partial_sort(times, times.begin() + count);
   std::vector<std::int64_t> order;
@@ -117,6 +118,7 @@ std::vector<std::int64_t> share_of_rank(std::span<const std::int64_t> order,
   const std::int64_t length = std::ssize(order);
   std::vector<std::int64_t> sequence(
       static_cast<std::size_t>(samples_per_rank(length, options)));
+  if (sequence.empty()) return sequence;
   std::int64_t position = options.consumed + options.rank;
   for (std::int64_t& index : sequence) {
     // Padding repeats the order from its start as often as needed.
@@ -162,26 +164,26 @@ std::vector<double> class_balanced_weights(
   return weights;
 }
 
-// Sample k of the n of a class, in random order, comes at (k + u) / n of the
-// whole, where u is random and the class's own.
+// Sample k of the n of a class, in random order, comes between k / n and
+// (k + 1) / n of the whole. Each has a random place of its own there: with
+// equal ones, ranks that divide the order in turn would get some classes and
+// not others.
 std::vector<std::int64_t> stratified_order(std::span<const std::int64_t> labels,
                                            std::uint64_t seed) {
   struct ClassCount {
     double all = 0;
     double placed = 0;
-    double offset = 0;
   };
-  std::map<std::int64_t, ClassCount> classes;
+  std::unordered_map<std::int64_t, ClassCount> classes;
   for (const std::int64_t label : labels) ++classes[label].all;
-  std::uint64_t number = 0;
-  for (auto& [label, its] : classes)
-    its.offset = SampleRandom(seed, 0, number++).uniform(0, 1);
   std::vector<std::pair<double, std::int64_t>> places;
   places.reserve(labels.size());
   for (const std::int64_t index :
        random_permutation(std::ssize(labels), seed)) {
     ClassCount& its = classes[labels[static_cast<std::size_t>(index)]];
-    places.emplace_back((its.placed + its.offset) / its.all, index);
+    const double offset =
+        SampleRandom(seed, 0, static_cast<std::uint64_t>(index)).uniform(0, 1);
+    places.emplace_back((its.placed + offset) / its.all, index);
     ++its.placed;
   }
   std::ranges::sort(places);

@@ -167,6 +167,9 @@ TEST(SamplerSequence, GoesOnAsTheSameRanksWouldHave) {
       EXPECT_EQ(sampler_sequence(20, options), whole) << steps << " steps";
     }
   EXPECT_THROW(sampler_sequence(20, {.consumed = -1}), InvalidArgument);
+  EXPECT_THAT(
+      sampler_sequence(20, {.world_size = 2, .rank = 1, .consumed = INT64_MAX}),
+      IsEmpty());
 }
 
 TEST(ShareOfRank, DividesAnyOrder) {
@@ -204,7 +207,7 @@ TEST(WeightedOrder, DrawsInProportionToTheWeights) {
 }
 
 TEST(WeightedOrder, WithoutReplacementDrawsEachSampleOnce) {
-  const std::vector<double> weights = {1e-300, 2, 0, 5, 1e300};
+  const std::vector<double> weights = {1e-310, 2, 0, 5, 1e300};
   for (std::uint64_t seed = 0; seed < 100; ++seed)
     EXPECT_THAT(weighted_order(
                     weights, {.count = 4, .replacement = false, .seed = seed}),
@@ -225,6 +228,7 @@ TEST(WeightedOrder, RefusesWhatCannotBeDrawn) {
   EXPECT_THAT(message({1, 0, 2}, {.count = 3, .replacement = false}),
               HasSubstr("without replacement: 2 of 3 have a weight above 0"));
   EXPECT_THAT(message({1}, {.count = -1}), HasSubstr("cannot draw -1"));
+  EXPECT_THAT(message({1}, {.count = INT64_MAX}), HasSubstr("cannot draw 9"));
   EXPECT_THAT(weighted_order({}), IsEmpty());
 }
 
@@ -254,6 +258,30 @@ TEST(StratifiedOrder, SpreadsEachClassEvenly) {
   }
   EXPECT_NE(stratified_order(labels, 0), stratified_order(labels, 1));
   EXPECT_THAT(stratified_order({}, 0), IsEmpty());
+}
+
+TEST(StratifiedOrder, GivesEachRankSomeOfEachClass) {
+  for (const std::int64_t classes : {2, 3, 10}) {
+    std::vector<std::int64_t> labels(3000);
+    for (std::size_t i = 0; i < labels.size(); ++i)
+      labels[i] = static_cast<std::int64_t>(i) % classes;
+    const auto order = stratified_order(labels, 1);
+    for (int ranks = 1; ranks <= 8; ++ranks)
+      for (int rank = 0; rank < ranks; ++rank) {
+        std::vector<double> counts(static_cast<std::size_t>(classes));
+        const auto share =
+            share_of_rank(order, {.world_size = ranks, .rank = rank});
+        for (const std::int64_t index : share)
+          ++counts[static_cast<std::size_t>(
+              labels[static_cast<std::size_t>(index)])];
+        const double mean =
+            static_cast<double>(share.size()) / static_cast<double>(classes);
+        // Five standard deviations of independent draws.
+        EXPECT_THAT(counts, testing::Each(
+                                testing::DoubleNear(mean, 5 * std::sqrt(mean))))
+            << classes << " classes, rank " << rank << " of " << ranks;
+      }
+  }
 }
 
 TEST(EachSampleOnce, CoversEverySampleExactlyOnce) {

@@ -89,11 +89,11 @@ struct LoaderOptions {
   // The number of threads that read samples, 1 … 1,024.
   std::int64_t workers = 1;
   ImageElements elements = ImageElements::kFloat32;
-  // The most samples of the pass that may be broken, which means that the
-  // source throws an Error for them. The loader puts the next sample of the
-  // source in place of each, so that batches stay complete and ranks make
-  // equally many steps; Loader::broken() names them. With one more, and so with
-  // 0 at the first, their error surfaces.
+  // The number of samples of the pass that may be broken: for which the source
+  // throws InvalidArgument, or a SystemError other than a lack of memory or
+  // descriptors. The loader reads the next sample of the source in place of
+  // each, so that batches stay complete and ranks make equally many steps;
+  // Loader::broken() names them. If more are broken, an error surfaces.
   std::int64_t max_broken = 0;
 };
 

@@ -34,7 +34,8 @@ struct SamplerOptions {
   bool drop_last = false;
   // The samples of the epoch that all ranks together have seen, whatever their
   // number was: the sequence is that of the remaining samples. A run that is
-  // resumed within an epoch, with other ranks, neither loses nor repeats one.
+  // resumed within an epoch, with other ranks, loses and repeats no sample,
+  // except those that padding repeats or drop_last leaves out at the end.
   std::int64_t consumed = 0;
 };
 
@@ -73,7 +74,9 @@ std::vector<double> class_balanced_weights(
     std::span<const std::int64_t> labels);
 
 // All samples in a random order in which each class is spread evenly: each
-// stretch, and so each batch, has about as much of it as the whole.
+// stretch of it, and so the batches of all ranks in one step together, has
+// about as much of the class as the whole. Of a step's samples each rank gets a
+// random part.
 std::vector<std::int64_t> stratified_order(std::span<const std::int64_t> labels,
                                            std::uint64_t seed);
 

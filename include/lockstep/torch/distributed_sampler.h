@@ -55,8 +55,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   std::size_t size() const;
 
   // This rank's samples in the epoch that set_epoch() names, in order: those
-  // that next() returns, and the order that a Loader takes. After load(): those
-  // of the rest of the epoch.
+  // that next() returns, and the order that a Loader takes. After load(), in
+  // the epoch that was loaded: those of the rest.
   std::vector<std::int64_t> indices() const;
 
   // Goes to the beginning of the epoch; `new_size` replaces the dataset's size.
@@ -65,13 +65,16 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   // The next `batch_size` indices, fewer at the end of the epoch, then nothing.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  // Epoch and position, so that a run can go on where it was interrupted, also
-  // with another number of ranks: the samples that no rank has had are divided
-  // anew, until the next reset(). All ranks must have had equally many.
+  // The epoch and how far next() has come in it, so that a run can go on there,
+  // also with another number of ranks: the samples that no rank has had are
+  // divided anew, until the next reset(). All ranks must have had equally many.
+  // A program that gives indices() to a Loader counts for itself, and resumes
+  // with SamplerOptions::consumed. InvalidArgument for negative numbers.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
+  std::vector<std::int64_t> indices_after(std::int64_t consumed) const;
   void begin_after(std::int64_t consumed);
 
   std::size_t dataset_size_;
@@ -81,7 +84,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool drop_last_;
   std::uint64_t seed_;
   std::shared_ptr<std::atomic<std::size_t>> epoch_;
-  std::int64_t consumed_ = 0;          // by all ranks, before indices_
+  std::size_t begun_epoch_ = 0;        // of indices_
+  std::int64_t consumed_ = 0;          // of it by all ranks, before indices_
   std::vector<std::int64_t> indices_;  // of the current epoch
   std::size_t dealt_ = 0;              // of indices_
 };

@@ -206,10 +206,10 @@ bool guesses_coefficients(const jpeg_decompress_struct& image) {
                      incomplete);
 }
 
-// Whether a region of the scaled image has the pixels of the whole. libjpeg
-// miscounts the samples of chroma that lie beside a crop where one is scaled by
-// less than its share of four.
-bool scales_regions(const jpeg_decompress_struct& image) {
+// Whether a cropped row has the pixels of the whole row. With sampling factors
+// of 3 and 4, libjpeg miscounts the samples beside a crop of components that it
+// enlarges by some of them.
+bool crops_exactly(const jpeg_decompress_struct& image) {
   return image.max_h_samp_factor <= 2 && image.max_v_samp_factor <= 2;
 }
 
@@ -249,8 +249,7 @@ class JpegDecoder final : public ImageDecoder {
     object.scale_num = 1;
     object.scale_denom = static_cast<unsigned>(denominator);
     file_->attempt([&] { jpeg_start_decompress(&object); });
-    const bool exact = !guesses_coefficients(object) &&
-                       (denominator == 1 || scales_regions(object));
+    const bool exact = !guesses_coefficients(object) && crops_exactly(object);
     const std::int64_t first_column = exact ? crop(region) : 0;
     const auto above = static_cast<JDIMENSION>(exact ? region.top : 0);
     file_->attempt([&] { jpeg_skip_scanlines(&object, above); });

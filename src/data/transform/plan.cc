@@ -8,9 +8,9 @@ namespace lockstep::transforms {
 namespace {
 
 // A scaled image is at least this many times as large as the result on both
-// sides, so that resizing it still averages several pixels: Pillow's
-// thumbnail() takes 2.
-constexpr std::int64_t kMostReduction = 2;
+// sides, so that resizing it still averages several pixels. Pillow's
+// thumbnail() takes 2, too.
+constexpr std::int64_t kLeastReduction = 2;
 
 int denominator_of(const ImageSize& input, const ResizeTo& resize,
                    DecodeScaling scaling) {
@@ -18,7 +18,7 @@ int denominator_of(const ImageSize& input, const ResizeTo& resize,
       resize.interpolation == Interpolation::kNearest)
     return 1;
   for (const int denominator : {8, 4, 2}) {
-    const std::int64_t reduction = denominator * kMostReduction;
+    const std::int64_t reduction = denominator * kLeastReduction;
     if (input.height >= reduction * resize.size.height &&
         input.width >= reduction * resize.size.width)
       return denominator;
@@ -26,23 +26,17 @@ int denominator_of(const ImageSize& input, const ResizeTo& resize,
   return 1;
 }
 
-// One side of a region of an image.
-struct Stretch {
-  std::int64_t begin = 0;
-  std::int64_t length = 0;
-};
-
 // Sets where the whole output of a side comes from, `input` at 1 /
 // `denominator` of its size, and returns the part of it to decode.
-Stretch plan_side(const Stretch& input, int denominator,
-                  Interpolation interpolation, ResizeSide& side) {
+PixelSpan plan_side(const PixelSpan& input, int denominator,
+                    Interpolation interpolation, ResizeSide& side) {
   const double scale = 1.0 / denominator;
-  const std::int64_t origin = input.begin / denominator;
+  const std::int64_t origin = input.first / denominator;
   const std::int64_t end =
-      (input.begin + input.length + denominator - 1) / denominator;
+      (input.first + input.count + denominator - 1) / denominator;
   side.begin =
-      static_cast<double>(input.begin) * scale - static_cast<double>(origin);
-  side.end = static_cast<double>(input.begin + input.length) * scale -
+      static_cast<double>(input.first) * scale - static_cast<double>(origin);
+  side.end = static_cast<double>(input.first + input.count) * scale -
              static_cast<double>(origin);
   const PixelSpan sources = sources_of(side, end - origin, interpolation);
   side.offset = sources.first;
@@ -58,7 +52,6 @@ DecodePlan plan_decoding(const ImageSize& size, DecodeScaling scaling,
     plan.region = crop->region;
     operations.erase(operations.begin());
   }
-  if (operations.empty()) return plan;
   auto* resize = std::get_if<ResizeTo>(&operations.front());
   if (resize == nullptr) return plan;
   ImageRegion part{.size = resize->size};
@@ -74,15 +67,15 @@ DecodePlan plan_decoding(const ImageSize& size, DecodeScaling scaling,
       .out = resize->size.height, .first = part.top, .count = part.size.height};
   columns = {
       .out = resize->size.width, .first = part.left, .count = part.size.width};
-  const Stretch vertical =
+  const PixelSpan vertical =
       plan_side({plan.region.top, plan.region.size.height}, plan.denominator,
                 resize->interpolation, rows);
-  const Stretch horizontal =
+  const PixelSpan horizontal =
       plan_side({plan.region.left, plan.region.size.width}, plan.denominator,
                 resize->interpolation, columns);
-  plan.region = {.top = vertical.begin,
-                 .left = horizontal.begin,
-                 .size = {vertical.length, horizontal.length}};
+  plan.region = {.top = vertical.first,
+                 .left = horizontal.first,
+                 .size = {vertical.count, horizontal.count}};
   return plan;
 }
 

@@ -1,11 +1,11 @@
 // Plans which pixels of a file are decoded, and at which size, so that only
 // those are made that reach the result of the operations.
 //
-// A crop that comes first is the decoded region. Of a resize with a crop after
-// it only what the crop leaves is computed, from the rows and columns that it
-// is made of. Neither changes a bit. Where `scaling` permits it, an image that
-// becomes much smaller is decoded at a part of its size, which costs a few bits
-// of accuracy.
+// A crop that comes first is the decoded region. A resize with a crop after it
+// computes only what the crop leaves, and needs only the rows and columns that
+// this is made of. Neither changes a bit. Where `scaling` permits it, an image
+// that becomes much smaller is decoded at a part of its size; its pixels then
+// differ by what docs/guides/transforms.md states.
 //
 // Threads: any thread.
 #pragma once
@@ -23,7 +23,8 @@ struct DecodePlan {
   int denominator = 1;
 };
 
-// For an image of `size`. Replaces the operations that decoding carries out.
+// For an image of `size` and operations of draw_all(). Removes those that
+// decoding carries out.
 DecodePlan plan_decoding(const ImageSize& size, DecodeScaling scaling,
                          std::vector<Operation>& operations);
 

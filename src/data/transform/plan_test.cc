@@ -109,7 +109,7 @@ TEST(DecodePlan, DecodesOnlyWhatACropAfterAResizeNeeds) {
               {ResizeTo{{100, 200}}, Crop{{10, 50, {80, 100}}}, ToFloat{}})
           .plan;
   EXPECT_EQ(plan.denominator, 1);
-  // Two output pixels' reach beside 20 … 180 and 100 … 300.
+  // One pixel beside 20 … 180 and 100 … 300.
   EXPECT_EQ(plan.region.top, 19);
   EXPECT_EQ(plan.region.left, 99);
   EXPECT_EQ(plan.region.size, (ImageSize{162, 202}));
@@ -168,6 +168,25 @@ TEST(DecodePlan, ChangesScaledPixelsLittleWhereverTheCropLies) {
     sum += difference(scaled.image, slowly(file, operations));
   }
   EXPECT_LT(sum / kTrials, 2.2);
+}
+
+// The last scaled pixel of a side covers a part of the image only where the
+// side is no multiple of the denominator.
+TEST(DecodePlan, CountsScaledPixelsAtTheSidesByWhatTheyCover) {
+  for (const std::int64_t side : {32, 33, 41, 65}) {
+    Image image{.size = {side, side}, .channels = 1};
+    image.pixels.resize(static_cast<std::size_t>(side * side), 0);
+    for (std::int64_t i = 0; i < side; ++i)
+      for (const std::int64_t at : {(side - 1) * side + i, i * side + side - 1})
+        image.pixels[static_cast<std::size_t>(at)] = 255;
+    const ImageFile file = encode_jpeg(image);
+    const std::vector<Operation> operations{ResizeTo{{1, 1}}, ToFloat{}};
+    EXPECT_LT(
+        difference(planned(file, DecodeScaling::kScaled, operations).image,
+                   slowly(file, operations)),
+        8)
+        << side;
+  }
 }
 
 }  // namespace

@@ -45,6 +45,13 @@ double center_of(const ResizeSide& side, std::int64_t output) {
   return side.begin + (static_cast<double>(output) + 0.5) * scale_of(side);
 }
 
+// How much of an input pixel lies in what the whole output covers: all, but for
+// those at the sides of a scaled image.
+double covered_part(const ResizeSide& side, std::int64_t input) {
+  const auto x = static_cast<double>(input);
+  return std::min(x + 1, side.end) - std::max(x, side.begin);
+}
+
 // The pixels of `input` of which output pixel `output` is a sum.
 PixelSpan summed_by(const ResizeSide& side, std::int64_t output, double support,
                     const PixelSpan& input) {
@@ -59,7 +66,8 @@ PixelSpan summed_by(const ResizeSide& side, std::int64_t output, double support,
 }
 
 // Each output pixel is the input pixel under its centre. PIL adds up the steps,
-// and so must we to round as it does. Sources are counted from side.offset on.
+// and so must we to round as it does. The input begins at 0: no scaled image is
+// resized so.
 void find_nearest(const ResizeSide& side, std::vector<std::int64_t>& sources) {
   const double step = scale_of(side);
   const auto last = static_cast<std::int64_t>(side.end) - 1;
@@ -68,7 +76,7 @@ void find_nearest(const ResizeSide& side, std::vector<std::int64_t>& sources) {
   for (std::int64_t i = 0; i < side.first + side.count; ++i, at += step)
     if (i >= side.first)
       sources[static_cast<std::size_t>(i - side.first)] =
-          std::min(static_cast<std::int64_t>(at), last) - side.offset;
+          std::min(static_cast<std::int64_t>(at), last);
 }
 
 template <std::size_t kChannels>
@@ -103,6 +111,8 @@ void Resizer::pick_nearest(const ResizeSide& rows, const ResizeSide& columns,
   reshape(output, {rows.count, columns.count}, input.channels);
   find_nearest(rows, nearest_rows_);
   find_nearest(columns, nearest_columns_);
+  for (std::int64_t& row : nearest_rows_) row -= rows.offset;
+  for (std::int64_t& column : nearest_columns_) column -= columns.offset;
   std::uint8_t* to = output.pixels.data();
   for (const std::int64_t row : nearest_rows_) {
     const std::uint8_t* from =
@@ -129,7 +139,8 @@ void Resizer::find_weights(const ResizeSide& side, std::int64_t in,
     for (std::int64_t x = 0; x < count; ++x) {
       const double distance =
           (static_cast<double>(first + x) - center + 0.5) * (1.0 / shrink);
-      const double weight = is_cubic ? cubic(distance) : triangle(distance);
+      const double weight = (is_cubic ? cubic(distance) : triangle(distance)) *
+                            covered_part(side, first + x);
       weights.exact[static_cast<std::size_t>(x)] = weight;
       sum += weight;
     }

@@ -24,8 +24,8 @@ struct PixelSpan {
   std::int64_t count = 0;
 };
 
-// The input pixels of which a side's computed pixels are made, of the pixels 0
-// … `in` - 1 that there are. Does not use side.offset.
+// The input pixels of which a side's computed pixels are made. The input has
+// pixels 0 … `in` - 1; side.offset does not count.
 PixelSpan sources_of(const ResizeSide& side, std::int64_t in,
                      Interpolation interpolation);
 

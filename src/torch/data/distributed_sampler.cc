@@ -3,7 +3,9 @@
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/data/sampler_sequence.h"
 
@@ -35,6 +37,11 @@ std::size_t DistributedSampler::size() const {
 }
 
 std::vector<std::int64_t> DistributedSampler::indices() const {
+  return indices_after(epoch() == begun_epoch_ ? consumed_ : 0);
+}
+
+std::vector<std::int64_t> DistributedSampler::indices_after(
+    std::int64_t consumed) const {
   return sampler_sequence(static_cast<std::int64_t>(dataset_size_),
                           {.world_size = world_size_,
                            .rank = rank_,
@@ -42,7 +49,7 @@ std::vector<std::int64_t> DistributedSampler::indices() const {
                            .seed = seed_,
                            .epoch = epoch(),
                            .drop_last = drop_last_,
-                           .consumed = consumed_});
+                           .consumed = consumed});
 }
 
 void DistributedSampler::reset(std::optional<std::size_t> new_size) {
@@ -51,9 +58,10 @@ void DistributedSampler::reset(std::optional<std::size_t> new_size) {
 }
 
 void DistributedSampler::begin_after(std::int64_t consumed) {
+  indices_ = indices_after(consumed);
+  begun_epoch_ = epoch();
   consumed_ = consumed;
   dealt_ = 0;
-  indices_ = indices();
 }
 
 std::optional<std::vector<std::size_t>> DistributedSampler::next(
@@ -77,6 +85,12 @@ void DistributedSampler::load(torch::serialize::InputArchive& archive) {
   c10::IValue consumed;
   archive.read(kEpoch, epoch);
   archive.read(kConsumed, consumed);
+  if (epoch.toInt() < 0 || consumed.toInt() < 0)
+    throw InvalidArgument(
+        "cannot load a sampler: its archive has the epoch " +
+        std::to_string(epoch.toInt()) + " and " +
+        std::to_string(consumed.toInt()) +
+        " samples\n  next:    load what DistributedSampler::save() wrote");
   set_epoch(static_cast<std::size_t>(epoch.toInt()));
   begin_after(consumed.toInt());
 }

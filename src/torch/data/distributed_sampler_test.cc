@@ -112,6 +112,9 @@ TEST(DistributedSampler, GoesOnWhereItWasSaved) {
     load(loaded, archive_of(saved));
     EXPECT_EQ(loaded.epoch(), 4u);
     EXPECT_EQ(loaded.indices(), deal_out(saved, 3));
+    loaded.set_epoch(5);
+    EXPECT_EQ(loaded.indices().size(), 6u) << "the next epoch is whole";
+    loaded.set_epoch(4);
     loaded.next(1);
     load(saved, archive_of(loaded));
     EXPECT_EQ(deal_out(saved, 3), deal_out(loaded, 3));

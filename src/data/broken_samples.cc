@@ -1,0 +1,74 @@
+#include "src/data/broken_samples.h"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <string>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+std::string message_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  }
+}
+
+}  // namespace
+
+bool BrokenSamples::is_broken(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const InvalidArgument&) {
+    return true;
+  } catch (const SystemError& failed) {
+    const int reason = failed.error_number();
+    return reason != EMFILE && reason != ENFILE && reason != ENOMEM;
+  } catch (...) {
+    return false;
+  }
+}
+
+std::int64_t BrokenSamples::known_from(std::int64_t first, std::int64_t most) {
+  const MutexLock lock(mutex_);
+  std::int64_t known = 0;
+  while (known < most && errors_.contains(wrapped(first + known))) ++known;
+  return known;
+}
+
+void BrokenSamples::find(std::int64_t index, const std::exception_ptr& error) {
+  const MutexLock lock(mutex_);
+  errors_.try_emplace(index, error);
+}
+
+std::exception_ptr BrokenSamples::error_of(std::int64_t index) {
+  const MutexLock lock(mutex_);
+  return errors_.at(index);
+}
+
+std::exception_ptr BrokenSamples::count(const SampleRange& range) {
+  const MutexLock lock(mutex_);
+  for (std::int64_t i = 0; i < range.count; ++i) {
+    const std::int64_t index = wrapped(range.first + i);
+    if (indices_.contains(index)) continue;
+    const std::exception_ptr& error = errors_.at(index);
+    if (std::ssize(counted_) < most_) {
+      counted_.push_back({index, message_of(error)});
+      indices_.insert(index);
+      continue;
+    }
+    if (most_ == 0) return error;
+    return std::make_exception_ptr(InvalidArgument(fmt::format(
+        "more than {} samples of this pass are broken, which is as many as are "
+        "permitted; one more: {}\n"
+        "  next:    repair or remove them, or permit more broken samples",
+        most_, message_of(error))));
+  }
+  return nullptr;
+}
+
+}  // namespace lockstep
