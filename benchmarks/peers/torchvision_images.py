@@ -104,7 +104,7 @@ class Images:
             return self.rate(float(seconds), lambda: change(image))
         if what == "decode":
             return self.rate(float(seconds), self.decode)
-        _, text = rest[0].split(" ", 1)  # it knows one way
+        _, text = rest[0].split(" ", 1)  # torchvision decodes exactly in both
         change = compose(text)
         return self.rate(float(seconds), lambda: change(self.decode()))
 

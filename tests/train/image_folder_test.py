@@ -303,6 +303,28 @@ class ImageFolders(unittest.TestCase):
         self.assertEqual(files[0], files[1])
         self.refusal("--max-broken=2", data=data)
 
+    def test_pixels_are_exact_on_request_and_throughout_a_run(self):
+        data = self.folder / "photos"
+        result = self.run_program(
+            COMMAND, "data", "make-images", data, "--classes=3", "--count=24",
+            "--test-count=6")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        checkpoints = self.folder / "pixels"
+        files = []
+        # Sides of 64 to 96 pixels become 14.
+        for flags in ((f"--checkpoint-dir={checkpoints}",), (),
+                      ("--exact-pixels",)):
+            output = self.folder / "pixels.safetensors"
+            result = self.train("-n", 1, "--image-size=12", *flags,
+                                output=output, data=data)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files.append(output.read_bytes())
+        self.assertEqual(files[0], files[1])
+        self.assertNotEqual(files[1], files[2])
+        self.assertIn("decoding", self.refusal(
+            f"--checkpoint-dir={checkpoints}", "--resume=auto", "--epochs=4",
+            "--image-size=12", "--exact-pixels", data=data))
+
     def test_a_damaged_test_image_always_ends_the_run(self):
         data = self.copy()
         broken = data / "val" / "red" / "000.png"

@@ -49,11 +49,14 @@ bool holds_folders(const fs::path& folder) {
 std::string splits_in_words(const fs::path& directory) {
   std::vector<std::string> found;
   std::error_code unreadable;
-  for (const std::string_view name : kSplitFolders)
-    if (holds_folders(directory / name))
-      found.emplace_back(name);
-    else if (fs::is_directory(directory / name, unreadable))
-      found.push_back(fmt::format("{} (without folders of classes)", name));
+  for (const std::string_view name : kSplitFolders) try {
+      if (holds_folders(directory / name))
+        found.emplace_back(name);
+      else if (fs::is_directory(directory / name, unreadable))
+        found.push_back(fmt::format("{} (without folders of classes)", name));
+    } catch (const SystemError&) {
+      found.push_back(fmt::format("{} (which cannot be listed)", name));
+    }
   return found.empty() ? fmt::format("none of the folders {}",
                                      fmt::join(kSplitFolders, ", "))
                        : fmt::format("{}", fmt::join(found, ", "));

@@ -3,10 +3,10 @@
 //
 //   DIR/train/CLASS/IMAGE    DIR/val/CLASS/IMAGE    DIR/test/CLASS/IMAGE
 //
-// A split is there where its folder holds folders of classes. A training run
-// learns from train and measures on val, or where that is not there on test; an
-// evaluation measures on test, or where that is not there on val. Images that
-// are measured on are decoded with DecodeScaling::kExact.
+// A directory has a split if the split's folder holds folders of classes. A
+// training run learns from train and measures on val, or on test without a val;
+// an evaluation measures on test, or on val without a test. Measuring decodes
+// with DecodeScaling::kExact.
 //
 // Threads: any thread.
 // Errors:  those of lockstep/data/image_folder.h; InvalidArgument for a

@@ -43,7 +43,7 @@ struct ResizeSide {
 struct ResizeTo {
   ImageSize size{};
   Interpolation interpolation = Interpolation::kBilinear;
-  // Vertical and horizontal; empty: of the whole image all is computed.
+  // Vertical and horizontal; empty: the whole output, from the whole image.
   std::optional<std::array<ResizeSide, 2>> sides{};
 };
 

@@ -240,9 +240,10 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
         flags.data_dir, split, image_side(flags.image_size, images_in(saved))));
   if (name == kImageFolder)
     throw InvalidArgument(
-        "\"" + flags.images + "\" is not a folder, but the model in \"" +
-        saved.file +
-        "\" was trained on a folder of images\n"
+        "\"" + flags.images + "\" is not a folder, which " +
+        (!flags.dataset.empty() ? "--dataset " + std::string(kImageFolder)
+                       : "the model in \"" + saved.file + "\"") +
+        " needs\n"
         "  next:    name a folder of JPEG and PNG files with --images");
   const ImageDataset known = describe_dataset(name);
   check_no_image_side(

@@ -19,8 +19,8 @@ class BrokenImages {
  public:
   void add(std::span<const BrokenSample> samples);
 
-  // Of all ranks, as a sentence with the error of the first image; nothing if
-  // all could be read. Every rank gets the same.
+  // Counts all ranks' images, in a sentence with the error of the first;
+  // nothing if all could be read. Every rank gets the same.
   std::optional<std::string> summary(ProcessGroup& group) const;
 
  private:
