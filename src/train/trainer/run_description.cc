@@ -160,9 +160,7 @@ Options described(const TrainingData& data) {
   if (!data.files.empty()) {
     all.push_back({"the size of the images", in_words(data.facts), "images"});
     all.push_back({"the checksum of the files' names", data.files, "files"});
-    // Checkpoints of exact runs have no such field, as all once had.
-    all.push_back({"--exact-pixels", data.decoding,
-                   data.decoding == "exact" ? nullptr : "decoding"});
+    all.push_back({"--exact-pixels", data.decoding, "decoding"});
     all.push_back({"the classes", class_names_text(data.facts), "classes"});
   }
   return all;
