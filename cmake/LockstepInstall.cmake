@@ -1,9 +1,10 @@
 # Installs every declared layer as one package: find_package(lockstep) gives
-# lockstep::lockstep, with all layers except those of the command.
+# lockstep::lockstep, with all layers except those of the command and its
+# companions.
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
-list(REMOVE_ITEM layers tools cli)
+list(REMOVE_ITEM layers download tools cli)
 
 add_library(lockstep_all INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep_all)

@@ -251,6 +251,23 @@ Request parse_checkpoint(Arguments arguments, int /*cores*/) {
       });
 }
 
+Request parse_download(Arguments arguments, int /*cores*/) {
+  DownloadDataRequest request;
+  request.arguments.assign(arguments.begin(), arguments.end());
+  return parse_command(
+      "lockstep data download",
+      "Fetch the files of a known dataset to where training finds them.",
+      arguments,
+      [&](CLI::App& command) {
+        add_download_data_options(command, request.options);
+      },
+      [&](const CLI::App& command, const auto& /*rest*/) -> Request {
+        refuse_extras(command, "lockstep data download");
+        complete_download_data_options(request.options);
+        return request;
+      });
+}
+
 Request parse_make_images(Arguments arguments, int cores) {
   MakeImagesOptions options;
   return parse_command(
@@ -280,23 +297,25 @@ Request parse_show_data(Arguments arguments, int cores) {
 // The help of all verbs of `lockstep data`.
 HelpRequest data_help() {
   constexpr std::array kHelp{"--help"};
-  std::string text = "Make datasets, and look at them.\n";
-  for (const auto& parse : {parse_make_images, parse_show_data})
+  std::string text = "Fetch and make datasets, and look at them.\n";
+  for (const auto& parse : {parse_download, parse_make_images, parse_show_data})
     text += "\n" + std::get<HelpRequest>(parse(kHelp, 1)).text;
   return {text};
 }
 
 Request parse_data(Arguments arguments, int cores) {
-  constexpr std::array<std::string_view, 2> kVerbs{"make-images", "show"};
+  constexpr std::array<std::string_view, 3> kVerbs{"download", "make-images",
+                                                   "show"};
   const std::string_view verb = arguments.empty() ? "" : arguments.front();
   if (verb == "--help" || verb == "-h") return data_help();
+  if (verb == "download") return parse_download(arguments.subspan(1), cores);
   if (verb == "make-images")
     return parse_make_images(arguments.subspan(1), cores);
   if (verb == "show") return parse_show_data(arguments.subspan(1), cores);
   if (verb.empty())
     throw InvalidArgument(
-        "data needs a verb: lockstep data make-images DIR, or lockstep data "
-        "show DIR");
+        "data needs a verb: lockstep data download mnist, lockstep data "
+        "make-images DIR, or lockstep data show DIR");
   throw InvalidArgument(unknown_name("verb", verb, kVerbs));
 }
 
@@ -373,7 +392,7 @@ constexpr std::array<Command, 12> kCommands{{
     {"predict", "write what a trained model predicts", parse_predict},
     {"checkpoint", "look at a checkpoint in shards, or merge it",
      parse_checkpoint},
-    {"data", "make a dataset of images, or look at one", parse_data},
+    {"data", "fetch or make a dataset of images, or look at one", parse_data},
     {"run", "run a program as several ranks", parse_run},
     {"scale", "train on 1, 2, 4, ... ranks and compare", parse_scale},
     {"bench", "time a collective and verify its results", parse_bench},

@@ -11,6 +11,7 @@
 #include "src/tools/bench/bench_command.h"
 #include "src/tools/blame/blame_command.h"
 #include "src/tools/checkpoint/checkpoint_command.h"
+#include "src/tools/data/download_data.h"
 #include "src/tools/data/make_images.h"
 #include "src/tools/data/show_data.h"
 #include "src/tools/doctor/doctor_command.h"
@@ -39,8 +40,8 @@ struct HostLauncherRequest {};
 using Request =
     std::variant<HelpRequest, VersionRequest, HostLauncherRequest, RunOptions,
                  TrainRequest, EvaluateRequest, ScaleRequest, BenchRequest,
-                 CheckpointOptions, MakeImagesOptions, ShowDataOptions,
-                 BlameOptions, DoctorOptions, StatusOptions>;
+                 CheckpointOptions, DownloadDataRequest, MakeImagesOptions,
+                 ShowDataOptions, BlameOptions, DoctorOptions, StatusOptions>;
 
 // `arguments` are those after the program's name; `cores` is the number of
 // cores that the process may use.

@@ -77,6 +77,10 @@ int carry_out(const CheckpointOptions& options) {
   run_checkpoint(options, environment_variable);
 }
 
+int carry_out(const DownloadDataRequest& request) {
+  run_download(request, environment_variable);
+}
+
 int carry_out(const MakeImagesOptions& options) {
   return print_report(make_images(options));
 }

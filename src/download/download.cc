@@ -1,0 +1,150 @@
+#include "src/download/download.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/error.h"
+#include "src/base/name_table.h"
+#include "src/data/known_datasets.h"
+#include "src/download/base_address.h"
+#include "src/download/checksum.h"
+#include "src/download/partial_file.h"
+#include "src/download/transfer.h"
+#include "src/download/unpack.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Download {
+ public:
+  Download(const KnownDownload& known, const DownloadOptions& options,
+           DownloadView& view)
+      : known_(known),
+        options_(options),
+        view_(view),
+        base_(options.base.empty() ? known.base : options.base),
+        folder_(fs::absolute(options.folder)) {}
+
+  void run();
+
+ private:
+  void fetch_gzip(const FilePlaces& places);
+  void fetch_archive(const std::vector<FilePlaces>& places);
+  void unpack(const fs::path& archive,
+              const std::vector<FilePlaces>& places) const;
+  bool is_there(const FilePlaces& places);
+  void fetch(const KnownFile& file, const KnownFile* contents,
+             PartialFile& part);
+  void check(const KnownFile& file, const KnownFile* contents,
+             PartialFile& part);
+
+  const KnownDownload& known_;
+  const DownloadOptions& options_;
+  DownloadView& view_;
+  std::string base_;
+  fs::path folder_;
+  Connection connection_{};
+};
+
+// Removes a wrong file, so that the next attempt does not go on from it.
+void Download::check(const KnownFile& file, const KnownFile* contents,
+                     PartialFile& part) {
+  if (is_right_file(part.path(), file, contents)) return;
+  const std::uint64_t bytes = part.size();
+  const std::string md5 = md5_of_file(part.path());
+  part.remove();
+  throw Error(fmt::format(
+      "{} is not the known file, and was removed\n"
+      "  expected: {} bytes with the MD5 checksum {}\n"
+      "  found:    {} bytes with {}\n"
+      "  next:     repeat the command, or name another server with --from",
+      address_of(base_, file.name), file.bytes, file.md5, bytes, md5));
+}
+
+void Download::fetch(const KnownFile& file, const KnownFile* contents,
+                     PartialFile& part) {
+  if (part.size() > file.bytes) part.restart();
+  const std::uint64_t before = part.size();
+  const fs::path path = folder_ / file.name;
+  const auto began = std::chrono::steady_clock::now();
+  if (before < file.bytes)
+    connection_.fetch({.address = address_of(base_, file.name),
+                       .most_bytes = file.bytes,
+                       .patience = options_.patience,
+                       .on_progress =
+                           [&](std::uint64_t bytes) {
+                             view_.file_grows(path, bytes, file.bytes);
+                           }},
+                      part);
+  const auto duration = std::chrono::steady_clock::now() - began;
+  check(file, contents, part);
+  view_.file_is_complete(path, part.size() - std::min(before, part.size()),
+                         duration);
+}
+
+bool Download::is_there(const FilePlaces& places) {
+  const auto found = find_right_file(places, options_.wrong);
+  if (found) view_.file_was_there(*found);
+  return found.has_value();
+}
+
+void Download::fetch_gzip(const FilePlaces& places) {
+  if (is_there(places)) return;
+  PartialFile part(places.target);
+  // Another process may have written it before this one had the lock.
+  if (is_there(places)) {
+    part.remove();
+    return;
+  }
+  fetch(*places.file, places.contents, part);
+  part.finish();
+}
+
+void Download::fetch_archive(const std::vector<FilePlaces>& places) {
+  std::vector<fs::path> found;
+  for (const FilePlaces& file : places)
+    if (const auto path = find_right_file(file, options_.wrong))
+      found.push_back(*path);
+  if (found.size() == places.size()) {
+    for (const fs::path& path : found) view_.file_was_there(path);
+    return;
+  }
+  const KnownFile& archive = known_.files.front();
+  const fs::path whole = folder_ / archive.name;
+  if (is_right_file(whole, archive)) {
+    view_.file_was_there(whole);
+    return unpack(whole, places);
+  }
+  PartialFile part(whole);
+  fetch(archive, nullptr, part);
+  unpack(part.path(), places);
+  part.remove();
+}
+
+void Download::unpack(const fs::path& archive,
+                      const std::vector<FilePlaces>& places) const {
+  const fs::path inner = places.front().target.parent_path();
+  make_folder(inner);
+  unpack_tar_gzip(archive, inner.filename().string(), known_.contents, inner);
+}
+
+void Download::run() {
+  check_base_address(base_);
+  make_folder(folder_);
+  const std::vector<FilePlaces> places = file_places(known_, folder_);
+  if (known_.packing == Packing::kTarGzip) return fetch_archive(places);
+  for (const FilePlaces& file : places) fetch_gzip(file);
+}
+
+}  // namespace
+
+void download_dataset(const DownloadOptions& options, DownloadView& view) {
+  Download(row_named(kDownloads, "dataset", options.dataset), options, view)
+      .run();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,49 @@
+// Moves a file from a server, or from another folder, to a PartialFile; libcurl
+// does the work, and no other file includes it.
+//
+// Threads: one thread at a time per object.
+// Errors:  Timeout when the other end is silent or slow for too long,
+//          NetworkError for everything else that the network and the server do;
+//          those of PartialFile. What has arrived stays in the file.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "src/download/partial_file.h"
+
+namespace lockstep {
+
+struct FileTransfer {
+  std::string address{};  // http, https or file
+  // A larger file is another one, and refused.
+  std::uint64_t most_bytes = 0;
+  // How long a connection may take, and how long less than 1 KiB per second may
+  // arrive.
+  std::chrono::seconds patience{30};
+  // Called about once a second and for each piece, with the size of the file.
+  std::function<void(std::uint64_t)> on_progress{};
+};
+
+// Keeps its connection for the next file of the same server.
+class Connection {
+ public:
+  Connection();
+
+  // Completes `file`: asks for what follows its present contents, and begins
+  // anew where the server has no part of a file. Goes on up to two times after
+  // a lost connection or an error of the server.
+  void fetch(const FileTransfer& transfer, PartialFile& file);
+
+ private:
+  struct Close {
+    void operator()(void* handle) const;
+  };
+
+  std::unique_ptr<void, Close> handle_;
+};
+
+}  // namespace lockstep
