@@ -243,9 +243,29 @@ TEST(CommandLine, DataTakesAVerbWithFlagsOfItsOwn) {
   EXPECT_EQ(shown.data, "mnist");
   EXPECT_EQ(shown.depth, ExamineDepth::kPixels);
   EXPECT_THAT(help_of({"data", "--help"}),
-              AllOf(HasSubstr("--test-count"), HasSubstr("--contact-sheet")));
+              AllOf(HasSubstr("--test-count"), HasSubstr("--contact-sheet"),
+                    HasSubstr("--from")));
   EXPECT_THAT(help_of({"data", "show", "-h"}),
               AllOf(HasSubstr("fashion-mnist"), Not(HasSubstr("--classes"))));
+}
+
+TEST(CommandLine, DataDownloadTakesADatasetAndAnAddress) {
+  const auto request = std::get<DownloadDataRequest>(
+      parse({"data", "download", "mnist", "--from=file:///mnist", "--timeout",
+             "5", "--force"}));
+  EXPECT_EQ(request.options.dataset, "mnist");
+  EXPECT_EQ(request.options.from, "file:///mnist");
+  EXPECT_EQ(request.options.data_dir, "/usr/share/datasets/mnist");
+  EXPECT_EQ(request.options.timeout_seconds, 5);
+  EXPECT_TRUE(request.options.force);
+  EXPECT_THAT(request.arguments, ElementsAre("mnist", "--from=file:///mnist",
+                                             "--timeout", "5", "--force"));
+  EXPECT_THAT(error_of({"data", "download"}),
+              HasSubstr("download needs a dataset"));
+  EXPECT_THAT(error_of({"data", "download", "cifar"}),
+              HasSubstr("did you mean \"cifar10\"?"));
+  EXPECT_THAT(error_of({"data", "download", "mnist", "--timeout=0"}),
+              HasSubstr("--timeout"));
 }
 
 TEST(CommandLine, DataRefusesWhatItDoesNotKnow) {

@@ -29,19 +29,23 @@ fs::path debian_directory(const KnownDataset& known) {
 
 // The next step for a user without the files.
 std::string next_step(const KnownDataset& known) {
+  const std::string fetch = fmt::format(
+      "fetch the files with lockstep data download {}, ", known.name);
   if (known.files != DatasetFiles::kIdx)
-    return fmt::format(
-        "unpack the binary version of {}, and name the directory that holds "
-        "its folder {} with --data-dir",
-        known.title, known.folder);
+    return fetch + fmt::format(
+                       "or unpack the binary version of {}, and name the "
+                       "directory that holds its folder {} with --data-dir",
+                       known.title, known.folder);
   if (known.debian_package.empty())
-    return fmt::format(
-        "put {}'s four IDX files into a directory and name it with --data-dir",
-        known.title);
-  return fmt::format(
-      "apt-get install {} (it fills {}), or name the directory that holds the "
-      "four IDX files with --data-dir",
-      known.debian_package, debian_directory(known).string());
+    return fetch + fmt::format(
+                       "or put {}'s four IDX files into a directory and name "
+                       "it with --data-dir",
+                       known.title);
+  return fetch +
+         fmt::format(
+             "or apt-get install {} (it fills {}), or name the directory that "
+             "holds the four IDX files with --data-dir",
+             known.debian_package, debian_directory(known).string());
 }
 
 // The first existing path of `file`, or of another form of it, in `directory`.

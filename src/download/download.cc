@@ -19,6 +19,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What came over the network, and how long that took.
+struct Arrival {
+  std::uint64_t bytes = 0;
+  std::chrono::duration<double> duration{};
+};
+
 class Download {
  public:
   Download(const KnownDownload& known, const DownloadOptions& options,
@@ -37,8 +43,9 @@ class Download {
   void unpack(const fs::path& archive,
               const std::vector<FilePlaces>& places) const;
   bool is_there(const FilePlaces& places);
-  void fetch(const KnownFile& file, const KnownFile* contents,
-             PartialFile& part);
+  // Completes `part` and checks it.
+  Arrival fetch(const KnownFile& file, const KnownFile* contents,
+                PartialFile& part);
   void check(const KnownFile& file, const KnownFile* contents,
              PartialFile& part);
 
@@ -65,8 +72,8 @@ void Download::check(const KnownFile& file, const KnownFile* contents,
       address_of(base_, file.name), file.bytes, file.md5, bytes, md5));
 }
 
-void Download::fetch(const KnownFile& file, const KnownFile* contents,
-                     PartialFile& part) {
+Arrival Download::fetch(const KnownFile& file, const KnownFile* contents,
+                        PartialFile& part) {
   if (part.size() > file.bytes) part.restart();
   const std::uint64_t before = part.size();
   const fs::path path = folder_ / file.name;
@@ -82,8 +89,8 @@ void Download::fetch(const KnownFile& file, const KnownFile* contents,
                       part);
   const auto duration = std::chrono::steady_clock::now() - began;
   check(file, contents, part);
-  view_.file_is_complete(path, part.size() - std::min(before, part.size()),
-                         duration);
+  return {.bytes = part.size() - std::min(before, part.size()),
+          .duration = duration};
 }
 
 bool Download::is_there(const FilePlaces& places) {
@@ -100,8 +107,9 @@ void Download::fetch_gzip(const FilePlaces& places) {
     part.remove();
     return;
   }
-  fetch(*places.file, places.contents, part);
+  const Arrival arrival = fetch(*places.file, places.contents, part);
   part.finish();
+  view_.file_is_complete(places.target, arrival.bytes, arrival.duration);
 }
 
 void Download::fetch_archive(const std::vector<FilePlaces>& places) {
@@ -120,9 +128,11 @@ void Download::fetch_archive(const std::vector<FilePlaces>& places) {
     return unpack(whole, places);
   }
   PartialFile part(whole);
-  fetch(archive, nullptr, part);
+  const Arrival arrival = fetch(archive, nullptr, part);
   unpack(part.path(), places);
   part.remove();
+  view_.file_is_complete(places.front().target.parent_path(), arrival.bytes,
+                         arrival.duration);
 }
 
 void Download::unpack(const fs::path& archive,
@@ -143,8 +153,13 @@ void Download::run() {
 }  // namespace
 
 void download_dataset(const DownloadOptions& options, DownloadView& view) {
-  Download(row_named(kDownloads, "dataset", options.dataset), options, view)
-      .run();
+  download_dataset(row_named(kDownloads, "dataset", options.dataset), options,
+                   view);
+}
+
+void download_dataset(const KnownDownload& known,
+                      const DownloadOptions& options, DownloadView& view) {
+  Download(known, options, view).run();
 }
 
 }  // namespace lockstep

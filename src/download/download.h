@@ -36,12 +36,17 @@ class DownloadView {
   // Several times per file: `bytes` of `total` are there.
   virtual void file_grows(const std::filesystem::path& file,
                           std::uint64_t bytes, std::uint64_t total) = 0;
-  // `arrived` of the bytes came now, in `duration`.
+  // `file`, or a folder for an archive that was unpacked, is in its place;
+  // `arrived` bytes came now, in `duration`.
   virtual void file_is_complete(const std::filesystem::path& file,
                                 std::uint64_t arrived,
                                 std::chrono::duration<double> duration) = 0;
 };
 
 void download_dataset(const DownloadOptions& options, DownloadView& view);
+
+// The same of a data set that the caller describes; `options` need not name it.
+void download_dataset(const KnownDownload& known,
+                      const DownloadOptions& options, DownloadView& view);
 
 }  // namespace lockstep

@@ -108,7 +108,6 @@ std::optional<std::string> Attempt::run() {
   const std::string range = fmt::format("{}-", offset_);
   set(CURLOPT_URL, transfer_.address.c_str());
   set(CURLOPT_USERAGENT, agent.c_str());
-  set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_FAILONERROR, 1L);
   if (offset_ > 0) set(CURLOPT_RANGE, range.c_str());
   set_limits();

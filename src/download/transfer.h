@@ -1,7 +1,8 @@
 // Moves a file from a server, or from another folder, to a PartialFile; libcurl
 // does the work, and no other file includes it.
 //
-// Threads: one thread at a time per object.
+// Threads: one thread of a process at a time: while it works, libcurl ignores
+//          SIGPIPE.
 // Errors:  Timeout when the other end is silent or slow for too long,
 //          NetworkError for everything else that the network and the server do;
 //          those of PartialFile. What has arrived stays in the file.
