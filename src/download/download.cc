@@ -78,15 +78,20 @@ Arrival Download::fetch(const KnownFile& file, const KnownFile* contents,
   const std::uint64_t before = part.size();
   const fs::path path = folder_ / file.name;
   const auto began = std::chrono::steady_clock::now();
-  if (before < file.bytes)
-    connection_.fetch({.address = address_of(base_, file.name),
-                       .most_bytes = file.bytes,
-                       .patience = options_.patience,
-                       .on_progress =
-                           [&](std::uint64_t bytes) {
-                             view_.file_grows(path, bytes, file.bytes);
-                           }},
-                      part);
+  try {
+    if (before < file.bytes)
+      connection_.fetch({.address = address_of(base_, file.name),
+                         .most_bytes = file.bytes,
+                         .patience = options_.patience,
+                         .on_progress =
+                             [&](std::uint64_t bytes) {
+                               view_.file_grows(path, bytes, file.bytes);
+                             }},
+                        part);
+  } catch (...) {
+    if (part.size() == 0) part.remove();
+    throw;
+  }
   const auto duration = std::chrono::steady_clock::now() - began;
   check(file, contents, part);
   return {.bytes = part.size() - std::min(before, part.size()),

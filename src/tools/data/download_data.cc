@@ -62,6 +62,7 @@ DownloadDataOptions parse_download_data(
   DownloadDataOptions options;
   CLI::App command("", "lockstep data download");
   command.allow_extras();
+  command.set_help_flag();  // the command has answered that
   add_download_data_options(command, options);
   parse_flags(command, arguments);
   refuse_extras(command, "lockstep data download");
