@@ -130,13 +130,19 @@ struct Choice {
   FuzzerBytes region{};
 };
 
+ImageSize scaled_size(const ImageSize& size, int denominator) {
+  return {.height = (size.height + denominator - 1) / denominator,
+          .width = (size.width + denominator - 1) / denominator};
+}
+
 bool decodes_whole(Readers& readers, const ImageFile& file,
-                   const Choice& choice) {
+                   const Choice& choice, int denominator) {
   try {
     const ImageSize size = readers.reader.open(file, "fuzz", choice.options);
     expect(size.height * size.width <= kMostPixels);
-    readers.reader.read(readers.whole);
-    expect(fits(readers.whole, size));
+    const ImageSize scaled = scaled_size(size, denominator);
+    readers.reader.read({.size = scaled}, denominator, readers.whole);
+    expect(fits(readers.whole, scaled));
     return true;
   } catch (const lockstep::InvalidArgument&) {
     // Refusing the input is correct too.
@@ -145,12 +151,14 @@ bool decodes_whole(Readers& readers, const ImageFile& file,
 }
 
 void check_region(Readers& readers, const ImageFile& file, const Choice& choice,
-                  bool whole_decodes) {
+                  int denominator) {
+  const bool whole_decodes = decodes_whole(readers, file, choice, denominator);
   try {
     FuzzerBytes numbers = choice.region;
     const ImageSize size = readers.reader.open(file, "fuzz", choice.options);
-    const ImageRegion region = choose_region(size, numbers);
-    readers.reader.read(region, readers.image);
+    const ImageRegion region =
+        choose_region(scaled_size(size, denominator), numbers);
+    readers.reader.read(region, denominator, readers.image);
     expect(fits(readers.image, region.size));
     // Damage may lie outside the region.
     if (whole_decodes)
@@ -161,16 +169,12 @@ void check_region(Readers& readers, const ImageFile& file, const Choice& choice,
   }
 }
 
-void check_scaled(Readers& readers, const ImageFile& file,
-                  const Choice& choice) {
+bool scales(Readers& readers, const ImageFile& file, const Choice& choice) {
   try {
-    const ImageSize size = readers.reader.open(file, "fuzz", choice.options);
-    const int part = choice.denominator;
-    if (readers.reader.read_scaled(part, readers.image))
-      expect(fits(readers.image, {.height = (size.height + part - 1) / part,
-                                  .width = (size.width + part - 1) / part}));
+    readers.reader.open(file, "fuzz", choice.options);
+    return readers.reader.scales();
   } catch (const lockstep::InvalidArgument&) {
-    // Refusing the input is correct too.
+    return false;
   }
 }
 
@@ -193,8 +197,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data,
   edit(file, input.subspan(choice.region.size()));
   if ((how & 16) != 0) correct_checksums(file);
   file.shrink_to_fit();
-  const bool whole = decodes_whole(readers, file, choice);
-  check_region(readers, file, choice, whole);
-  check_scaled(readers, file, choice);
+  check_region(readers, file, choice, 1);
+  if (choice.denominator != 1 && scales(readers, file, choice))
+    check_region(readers, file, choice, choice.denominator);
   return 0;
 }
