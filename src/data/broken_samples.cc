@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -33,16 +35,34 @@ bool BrokenSamples::is_broken(const std::exception_ptr& error) {
   }
 }
 
+std::int64_t BrokenSamples::run_from(std::int64_t first) const {
+  const auto next = runs_.upper_bound(first);
+  if (next == runs_.begin()) return 0;
+  return std::max<std::int64_t>(std::prev(next)->second - first, 0);
+}
+
 std::int64_t BrokenSamples::known_from(std::int64_t first, std::int64_t most) {
   const MutexLock lock(mutex_);
-  std::int64_t known = 0;
-  while (known < most && errors_.contains(wrapped(first + known))) ++known;
-  return known;
+  first = wrapped(first);
+  std::int64_t run = run_from(first);
+  if (first + run == size_) run += run_from(0);
+  return std::min(run, most);
 }
 
 void BrokenSamples::find(std::int64_t index, const std::exception_ptr& error) {
   const MutexLock lock(mutex_);
-  errors_.try_emplace(index, error);
+  if (!errors_.try_emplace(index, error).second) return;
+  std::int64_t end = index + 1;
+  auto next = runs_.find(end);
+  if (next != runs_.end()) {
+    end = next->second;
+    runs_.erase(next);
+  }
+  next = runs_.upper_bound(index);
+  if (next != runs_.begin() && std::prev(next)->second == index)
+    std::prev(next)->second = end;
+  else
+    runs_.emplace(index, end);
 }
 
 std::exception_ptr BrokenSamples::error_of(std::int64_t index) {
@@ -54,7 +74,8 @@ std::exception_ptr BrokenSamples::count(const SampleRange& range) {
   const MutexLock lock(mutex_);
   for (std::int64_t i = 0; i < range.count; ++i) {
     const std::int64_t index = wrapped(range.first + i);
-    if (indices_.contains(index)) continue;
+    // Those after it were counted with it.
+    if (indices_.contains(index)) return nullptr;
     const std::exception_ptr& error = errors_.at(index);
     if (std::ssize(counted_) < most_) {
       counted_.push_back({index, message_of(error)});

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 #include <exception>
-#include <optional>
+#include <map>
 #include <span>
 #include <unordered_map>
 #include <unordered_set>
@@ -44,8 +44,8 @@ class BrokenSamples {
   // Of a sample that was found.
   std::exception_ptr error_of(std::int64_t index);
 
-  // Counts samples that were found. Returns the error of the first that exceeds
-  // the number, if one does.
+  // Counts samples that were found, up to one that can be read. Returns the
+  // error of the first that exceeds the number, if one does.
   std::exception_ptr count(const SampleRange& range);
   std::span<const BrokenSample> all() const { return counted_; }
 
@@ -57,8 +57,14 @@ class BrokenSamples {
   const std::int64_t size_;
   const std::int64_t most_;
   Mutex mutex_;
+  // How many samples from `first` on to the source's end are known in a row.
+  std::int64_t run_from(std::int64_t first) const LOCKSTEP_REQUIRES(mutex_);
+
   std::unordered_map<std::int64_t, std::exception_ptr> errors_
       LOCKSTEP_GUARDED_BY(mutex_);
+  // The same samples in rows, from the first to the one after the last: a class
+  // whose folder cannot be read must not be walked for each of its samples.
+  std::map<std::int64_t, std::int64_t> runs_ LOCKSTEP_GUARDED_BY(mutex_);
   // Only the consumer uses these.
   std::unordered_set<std::int64_t> indices_;
   std::vector<BrokenSample> counted_;

@@ -96,6 +96,11 @@ class Pass : public std::enable_shared_from_this<Pass> {
   }
 
   std::optional<Batch> next(Deadline deadline) {
+    if (!process_.is_current())
+      throw InvalidArgument(
+          "cannot take a batch of a Loader in a forked process: the workers "
+          "are in its parent\n"
+          "  next:    make a Loader after the fork");
     MutexLock lock(mutex_);
     if (error_ != nullptr) std::rethrow_exception(error_);
     if (taken_ == batch_count()) return std::nullopt;
@@ -114,6 +119,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
   }
 
   void recycle(std::unique_ptr<Buffer> buffer) {
+    // In a forked process a worker of the parent may hold the mutex for ever.
+    if (!process_.is_current()) return;
     const MutexLock lock(mutex_);
     if (!stopped_.load()) free_.push_back(std::move(buffer));
   }
@@ -301,6 +308,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     return static_cast<std::size_t>(shape_[0] * shape_[1] * shape_[2]);
   }
 
+  const OwnProcess process_;
   // Only the workers read the source, and the loader joins them.
   const SampleSource* source_;
   const std::vector<std::int64_t> indices_;
@@ -389,6 +397,16 @@ void check(const SampleSource& source, std::span<const std::int64_t> indices,
         fmt::format("cannot replace {} broken samples: the number must not be "
                     "negative",
                     options.max_broken));
+  constexpr std::int64_t kMostOfAnImage = std::int64_t{1} << 40;
+  std::int64_t numbers = 1;
+  for (const std::int64_t side : source.shape()) {
+    if (side < 1 || side > kMostOfAnImage / numbers)
+      throw InvalidArgument(fmt::format(
+          "cannot load images of the shape {}: each side must be at least 1, "
+          "and their product at most {}",
+          fmt::join(source.shape(), " x "), kMostOfAnImage));
+    numbers *= side;
+  }
   if (options.elements == ImageElements::kPixels && source.levels().empty())
     throw InvalidArgument(
         "cannot load pixels: this source has no pixels\n"

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -326,16 +328,19 @@ TEST(Loader, ReplacesNoSampleWhoseErrorIsABugOrNotTheSources) {
 
 TEST(Loader, ReadsABrokenSampleOnce) {
   std::atomic<int> broken_reads{0};
-  const CountingSource source(2000, [&](std::int64_t index) {
-    if (index >= 1000) return;
+  // A run of them, as an unreadable class is, must not cost its square.
+  constexpr std::int64_t kBroken = 100'000;
+  const CountingSource source(2 * kBroken, [&](std::int64_t index) {
+    if (index >= kBroken) return;
     ++broken_reads;
     throw InvalidArgument("broken");
   });
-  Loader loader(source, first(2000), {.batch_size = 256, .max_broken = 1000});
+  Loader loader(source, first(2 * kBroken),
+                {.batch_size = 256, .max_broken = kBroken});
   for (const auto& labels : drain(loader))
-    for (const std::int64_t label : labels) EXPECT_GE(label, 1000);
-  EXPECT_EQ(loader.broken().size(), 1000u);
-  EXPECT_EQ(broken_reads, 1000);
+    for (const std::int64_t label : labels) ASSERT_GE(label, kBroken);
+  EXPECT_EQ(std::ssize(loader.broken()), kBroken);
+  EXPECT_EQ(broken_reads, kBroken);
 }
 
 TEST(Loader, EndsWhileItLooksForASampleThatIsNotBroken) {
@@ -595,6 +600,58 @@ TEST(Loader, TakesBatchesBackOnAnyThread) {
       EXPECT_EQ(held.labels()[0] + 1, held.labels()[1]);
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Whether a forked process that does `act` ends within the deadline of its
+// alarm.
+bool ends_in_a_fork(const std::function<void()>& act) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    act();
+    std::_Exit(0);
+  }
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+// A worker of the parent often holds the mutex at the fork.
+TEST(Loader, HangsNoForkedProcessThatDropsABatchOrAsksForOne) {
+  const CountingSource source(1'000'000);
+  Loader loader(source, first(1'000'000),
+                {.batch_size = 1, .prefetch = 64, .workers = 4});
+  for (int i = 0; i < 100; ++i) {
+    auto batch = loader.next(1min);
+    ASSERT_TRUE(ends_in_a_fork([&] { batch.reset(); }));
+    ASSERT_TRUE(ends_in_a_fork([&] {
+      try {
+        loader.next(Deadline::never());
+      } catch (const InvalidArgument&) {
+        return;
+      }
+      std::_Exit(1);
+    }));
+  }
+}
+
+TEST(Loader, RefusesShapesThatNoBatchCanHave) {
+  class Shaped final : public SampleSource {
+   public:
+    explicit Shaped(ImageShape shape) : shape_(shape) {}
+    std::int64_t size() const override { return 1; }
+    ImageShape shape() const override { return shape_; }
+    std::int64_t read(std::int64_t, std::uint64_t,
+                      std::span<float>) const override {
+      return 0;
+    }
+
+   private:
+    ImageShape shape_;
+  };
+  constexpr std::int64_t kLong = std::int64_t{1} << 32;
+  for (const ImageShape& shape :
+       {ImageShape{1, kLong, kLong}, ImageShape{-1, 2, 2}, ImageShape{1, 0, 2}})
+    EXPECT_THROW(Loader(Shaped(shape), {0}), InvalidArgument);
 }
 
 TEST(Loader, RefusesOptionsOutOfRange) {

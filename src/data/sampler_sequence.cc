@@ -17,11 +17,14 @@
 namespace lockstep {
 namespace {
 
+// Their indices would take 8 TiB.
+constexpr std::int64_t kMostSamples = std::int64_t{1} << 40;
+
 void check(std::int64_t length, int world_size, int rank) {
-  if (length < 0)
-    throw InvalidArgument(fmt::format(
-        "cannot divide {} samples over ranks: the length must not be negative",
-        length));
+  if (length < 0 || length > kMostSamples)
+    throw InvalidArgument(
+        fmt::format("cannot divide {} samples over ranks: expected 0 to {}",
+                    length, kMostSamples));
   if (world_size < 1)
     throw InvalidArgument(fmt::format(
         "cannot divide samples over {} ranks: the world size must be at least "
@@ -69,8 +72,7 @@ void check_weights(std::span<const double> weights, std::int64_t count,
         "finite number above 0",
         weights.size(), sum));
   const auto drawable = std::ssize(weights) - std::ranges::count(weights, 0.0);
-  constexpr std::int64_t kMostDraws = std::int64_t{1} << 40;
-  if (count < 0 || count > kMostDraws || (!replacement && count > drawable))
+  if (count < 0 || count > kMostSamples || (!replacement && count > drawable))
     throw InvalidArgument(fmt::format(
         "cannot draw {} samples{}: {} of {} have a weight above 0", count,
         replacement ? "" : " without replacement", drawable, weights.size()));

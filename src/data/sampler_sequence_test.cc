@@ -114,6 +114,7 @@ TEST(SamplerSequence, IsAsLongAsItsSizeSays) {
 
 TEST(SamplerSequence, RefusesWhatCannotBe) {
   EXPECT_THAT(message_of(-1, {}), HasSubstr("-1 samples"));
+  EXPECT_THAT(message_of(INT64_MAX, {}), HasSubstr("expected 0 to"));
   EXPECT_THAT(message_of(9, {.world_size = 0}), HasSubstr("over 0 ranks"));
   EXPECT_THAT(message_of(9, {.world_size = 2, .rank = 2}),
               HasSubstr("ranks go from 0 to 1"));

@@ -132,14 +132,17 @@ def single_values():
                lambda image, by=by: F.resize(image, [50], by))
         yield (f"resize(20, {name}, max_size=25)",
                lambda image, by=by: F.resize(image, [20], by, max_size=25))
-        for angle in [0, 13, 45, 90, 133.7, 180, 270, -30]:
+        angles = np.random.default_rng(3).uniform(-720, 720, 20)
+        for angle in [0, 13, 45, 90, 133.7, 180, 270, -30, -1e-13, *map(float, angles)]:
             for extra in [{}, {"expand": True}, {"center": (3.5, 20)}]:
                 said = "".join(f", {k}={str(v).lower()}" for k, v in extra.items())
                 yield (f"random_rotation(({angle}, {angle}), {name}, fill=(9, 120, 250){said})",
                        lambda image, a=angle, by=by, extra=extra: F.rotate(
                            image, a, by, fill=fill(image), **extra))
         for angle, scale, shear in [(0, 1, (0, 0)), (0, 1.3, (0, 0)), (20, 0.7, (0, 0)),
-                                    (-75, 1.1, (12, -20)), (45, 2.5, (0, 30))]:
+                                    (-75, 1.1, (12, -20)), (45, 2.5, (0, 30)),
+                                    *((float(a), 0.9, (float(a) / 50, float(a) / 30))
+                                      for a in angles)]:
             yield (f"random_affine(({angle}, {angle}), scale=({scale}, {scale}), "
                    f"shear=({shear[0]}, {shear[0]}, {shear[1]}, {shear[1]}), "
                    f"interpolation={name}, fill=(9, 120, 250))",

@@ -131,7 +131,7 @@ class PngDecoder final : public ImageDecoder {
     file_.emplace(contents, name);
     file_->read_header(options.max_pixels);
     size_ = header.size;
-    set_form(options.color);
+    color_ = options.color;
     return {.size = size_, .orientation = exif_orientation(header.exif)};
   }
 
@@ -139,6 +139,8 @@ class PngDecoder final : public ImageDecoder {
 
   void read(const ImageRegion& region, int /*denominator*/,
             Image& image) override {
+    // It allocates rows, whose length the file states; open() only looks.
+    set_form(color_);
     image.size = region.size;
     image.channels = static_cast<std::int64_t>(form_.channels);
     image.pixels.resize(
@@ -215,6 +217,7 @@ class PngDecoder final : public ImageDecoder {
 
   std::optional<PngFile> file_{};
   ImageSize size_{};
+  ImageColor color_ = ImageColor::kRgb;
   RowForm form_{};
   std::vector<std::uint8_t> decoded_{};  // used again
 };

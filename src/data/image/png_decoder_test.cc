@@ -3,12 +3,15 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "src/base/sanitized.h"
+#include "src/base/testing/address_space.h"
 #include "src/base/testing/error_text.h"
 #include "src/data/image/image_reader.h"
 #include "src/data/image/pixel_row.h"
@@ -201,6 +204,17 @@ TEST(Png, RefusesTooManyPixelsBeforeItAsksForMemory) {
               AllOf(HasSubstr("3000 x 1073741824"), HasSubstr("max_pixels")));
   EXPECT_THAT(png_message(stating(0xffffffff, 0xffffffff)),
               HasSubstr("max_pixels"));
+}
+
+[[noreturn]] void look_at_a_wide_file() {
+  if (!limit_address_space(std::uint64_t{1} << 28)) std::_Exit(2);
+  std::_Exit(
+      image_size(stating(1, 0x7fff'ffff), "wide").width == 0x7fff'ffff ? 0 : 1);
+}
+
+TEST(Png, TellsTheSizeOfAWideFileWithoutMemoryForARow) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers keep memory of their own";
+  EXPECT_EXIT(look_at_a_wide_file(), testing::ExitedWithCode(0), "");
 }
 
 TEST(Png, RefusesAnEmptyImageAndTooFewRows) {

@@ -51,8 +51,7 @@ class Check {
     degrees("degrees", affine.degrees);
     for (const double translate : affine.translate)
       share("translate", translate);
-    range("scale", affine.scale, {0, kMost});
-    positive("scale", affine.scale.low);
+    range("scale", affine.scale, {1 / kMost, kMost});
     shear("shear", affine.shear.x);
     shear("shear", affine.shear.y);
     if (affine.center) center(*affine.center);
@@ -72,7 +71,8 @@ class Check {
       fail("kernel_size", fmt::format("{} x {}", height, width),
            "odd numbers of pixels");
     range("sigma", blur.sigma, {0, kMost});
-    positive("sigma", blur.sigma.low);
+    // Weights are floats.
+    positive("sigma", static_cast<float>(blur.sigma.low));
   }
   void operator()(const ToTensor&) const {}
   void operator()(const Normalize& normalize) const {

@@ -1,5 +1,6 @@
 // tests/golden/transform_golden.py compares the pixels with PIL's; here is what
 // is ours.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -141,7 +142,9 @@ TEST(Compose, RefusesArgumentsOutOfRange) {
   EXPECT_THAT(refusal({Normalize{.mean = {0, 1}, .standard_deviation = {1}}}),
               HasSubstr("mean is a list of 2"));
   EXPECT_THAT(refusal({RandomAffine{.degrees = 1.0, .scale = {0, 1}}}),
-              HasSubstr("scale is 0; expected more than 0"));
+              HasSubstr("scale is (0, 1); expected a lower and an upper"));
+  EXPECT_THAT(refusal({GaussianBlur{.kernel_size = 3, .sigma = {1e-46, 1}}}),
+              HasSubstr("sigma is 0; expected more than 0"));
   EXPECT_THAT(refusal({Resize{.size = 9, .max_size = 9}}),
               HasSubstr("more than the size"));
 }
@@ -168,6 +171,26 @@ TEST(Compose, RefusesImagesThatAreTooSmall) {
   EXPECT_THAT(refusal_of("resize(3, max_size=4) | hflip", counting({1, 200})),
               AllOf(HasSubstr("no pixel is left"),
                     HasSubstr("next:    give a larger max_size")));
+}
+
+TEST(Compose, RefusesACropOfWhichNoPixelIsLeft) {
+  for (const char* ratio : {"(1000, 2000)", "(0.000001, 0.00001)"})
+    EXPECT_THAT(
+        refusal_of(fmt::format("random_resized_crop(8, ratio={})", ratio),
+                   counting({100, 100})),
+        AllOf(HasSubstr("cannot crop an image of 100 x 100"),
+              HasSubstr("no pixel is left"), HasSubstr("next:")));
+}
+
+TEST(Compose, RefusesToMakeAHugeImageOnTheWay) {
+  for (const char* text :
+       {"resize(224) | center_crop(224)",
+        "random_crop(9, padding=20000, pad_if_needed=true)",
+        "random_rotation((33, 33), expand=true) | center_crop(9)"})
+    EXPECT_THAT(refusal_of(text, counting({1, 40'000})),
+                AllOf(HasSubstr("pixels on the way: at most"),
+                      HasSubstr("next:    crop the image first")))
+        << text;
 }
 
 TEST(Compose, RefusesThreeMeansForAGreyImage) {

@@ -70,6 +70,18 @@ std::int64_t rounded(double value) {
   return static_cast<std::int64_t>(std::nearbyint(value));
 }
 
+// A thin image becomes a huge one when its shorter side is resized, and padding
+// or a rotation that expands may make one of any.
+void check_intermediate(const ImageSize& size) {
+  constexpr std::int64_t kMostPixels = std::int64_t{1} << 28;
+  if (size.height * size.width > kMostPixels)
+    throw InvalidArgument(
+        fmt::format("cannot make an image of {} x {} pixels on the way: at "
+                    "most {} pixels\n"
+                    "  next:    crop the image first, or resize both sides",
+                    size.height, size.width, kMostPixels));
+}
+
 void Drawing::pad(const std::array<std::int64_t, 4>& sides, const Fill& fill,
                   PaddingMode mode) {
   if (sides == std::array<std::int64_t, 4>{}) return;
@@ -87,6 +99,7 @@ void Drawing::pad(const std::array<std::int64_t, 4>& sides, const Fill& fill,
                     size_.height, size_.width, left, top, right, bottom));
   operations_.push_back(Pad{.sides = sides, .fill = fill, .mode = mode});
   size_ = {size_.height + top + bottom, size_.width + left + right};
+  check_intermediate(size_);
 }
 
 void Drawing::crop_to(const ImageRegion& region) {
@@ -97,6 +110,7 @@ void Drawing::crop_to(const ImageRegion& region) {
 
 void Drawing::resize_to(const ImageSize& size, Interpolation interpolation) {
   if (size == size_) return;
+  check_intermediate(size);
   operations_.push_back(ResizeTo{size, interpolation});
   size_ = size;
 }
@@ -192,6 +206,12 @@ ImageSize Drawing::operator()(const RandomResizedCrop& crop) {
       part->height = rounded(static_cast<double>(width) / crop.ratio.low);
     else if (in_ratio > crop.ratio.high)
       part->width = rounded(static_cast<double>(height) * crop.ratio.high);
+    if (part->height < 1 || part->width < 1)
+      throw InvalidArgument(fmt::format(
+          "cannot crop an image of {} x {} to a ratio of {} to {}: no pixel is "
+          "left\n"
+          "  next:    give a ratio nearer to 1, or resize the image first",
+          height, width, crop.ratio.low, crop.ratio.high));
     crop_to({(height - part->height) / 2, (width - part->width) / 2, *part});
   }
   resize_to(sides_of(crop.size), crop.interpolation);
@@ -223,6 +243,7 @@ ImageSize Drawing::operator()(const RandomRotation& rotation) {
     }
   }
   const Matrix matrix = rotation_matrix(degrees, rotation, size_);
+  check_intermediate(size_);
   return finish(MapAffine{.matrix = matrix,
                           .size = size_,
                           .interpolation = rotation.interpolation,

@@ -24,8 +24,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 3> kDecoded{".jpg", ".jpeg", ".png"};
-constexpr std::array<std::string_view, 7> kOtherImages{
-    ".bmp", ".gif", ".pgm", ".ppm", ".tif", ".tiff", ".webp"};
+constexpr std::array<std::string_view, 13> kOtherImages{
+    ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2",
+    ".jpe",  ".pgm", ".ppm", ".tif",  ".tiff", ".webp"};
 
 template <class Extensions>
 bool has_extension(const Extensions& extensions, const fs::path& path) {
@@ -41,9 +42,20 @@ bool has_extension(const Extensions& extensions, const fs::path& path) {
                     error.value());
 }
 
+// A link that leads nowhere, or to where this user may not look, may be a
+// folder that is not mounted.
+[[noreturn]] void refuse_link(const fs::path& path,
+                              const std::error_code& error) {
+  throw SystemError(
+      fmt::format("cannot follow {} (remove it if it is no longer needed)",
+                  path.string()),
+      error.value());
+}
+
 // The paths of the files below `folder` whose names say that they are images.
 std::vector<std::string> images_below(const fs::path& folder) {
   std::vector<std::string> found;
+  fs::path last = folder;
   std::error_code error;
   fs::recursive_directory_iterator entry(
       folder, fs::directory_options::follow_directory_symlink, error);
@@ -53,6 +65,7 @@ std::vector<std::string> images_below(const fs::path& folder) {
   for (; !error && entry != fs::recursive_directory_iterator();
        entry.increment(error)) {
     const fs::path& path = entry->path();
+    last = path;
     if (entry.depth() > kMostDepth)
       throw InvalidArgument(fmt::format(
           "cannot list {}: {} lies more than {} folders deep\n"
@@ -61,17 +74,20 @@ std::vector<std::string> images_below(const fs::path& folder) {
           folder.string(), path.string(), kMostDepth));
     std::error_code unknown;
     if (entry->is_directory(unknown)) continue;
+    // Reading a file that cannot be opened names it.
     if (has_extension(kDecoded, path))
       found.push_back(path.lexically_relative(folder).string());
+    else if (unknown)
+      refuse_link(path, unknown);
     else if (has_extension(kOtherImages, path))
       throw InvalidArgument(
           fmt::format("cannot use {}: found a {} file, expected JPEG or PNG "
                       "files\n"
-                      "  next:    convert it to JPEG or PNG, or move it out of "
-                      "the folder",
+                      "  next:    convert it to a .jpg, .jpeg or .png file, or "
+                      "move it out of the folder",
                       path.string(), path.extension().string()));
   }
-  if (error) fail(folder, error);
+  if (error) fail(last, error);
   std::ranges::sort(found);
   return found;
 }
@@ -81,13 +97,25 @@ std::vector<std::string> folders_in(const fs::path& root) {
   std::error_code error;
   fs::directory_iterator entry(root, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code unknown;  // a link to nothing is no folder
+    std::error_code unknown;
     if (entry->is_directory(unknown))
       found.push_back(entry->path().filename().string());
+    else if (unknown)
+      refuse_link(entry->path(), unknown);
   }
   if (error) fail(root, error);
   std::ranges::sort(found);
   return found;
+}
+
+// The size of a file beyond which it is no image that would be decoded: four
+// bytes per pixel, and metadata.
+std::size_t most_bytes(const DecodeOptions& options) {
+  constexpr std::int64_t kMetadata = std::int64_t{64} << 20;
+  constexpr std::int64_t kMostPixels = std::int64_t{1} << 40;
+  const std::int64_t pixels =
+      std::clamp<std::int64_t>(options.max_pixels, 1, kMostPixels);
+  return static_cast<std::size_t>(4 * pixels + kMetadata);
 }
 
 }  // namespace
@@ -241,7 +269,15 @@ std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
                                std::span<float> image) const {
   workers_->borrow([&](Workers::Worker& worker) {
     write_path(index, worker.path);
-    read_data_file(worker.path, worker.contents);
+    const std::size_t most = most_bytes(options_.decode);
+    read_data_file(worker.path, worker.contents, most + 1);
+    if (worker.contents.size() > most)
+      throw InvalidArgument(fmt::format(
+          "cannot read {}: it has more than {} bytes, which suffice for an "
+          "image of {} pixels\n"
+          "  next:    check that it is an image, or raise "
+          "DecodeOptions::max_pixels",
+          worker.path, most, options_.decode.max_pixels));
     const ImageSize size =
         worker.reader.open(worker.contents, worker.path, options_.decode);
     worker.draw(transforms_.transforms(), size,

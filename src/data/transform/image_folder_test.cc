@@ -183,6 +183,30 @@ TEST_F(ImageFolderTest, ThatContainsItselfByALinkIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("a symbolic link names a folder"));
 }
 
+TEST_F(ImageFolderTest, WithALinkThatCannotBeFollowedIsRefusedByName) {
+  add("a/a.png");
+  const auto message = [this] {
+    return error_text<SystemError>([this] { folder(); });
+  };
+  fs::create_symlink("/nowhere/class", root_ / "b");
+  EXPECT_THAT(message(), HasSubstr("cannot follow " + (root_ / "b").string()));
+  fs::rename(root_ / "b", root_ / "a" / "b");
+  EXPECT_THAT(message(), HasSubstr((root_ / "a" / "b").string()));
+  fs::rename(root_ / "a" / "b", root_ / "a" / "b.png");
+  EXPECT_EQ(folder().size(), 2) << "reading it names it";
+}
+
+TEST_F(ImageFolderTest, ReadsNoFileThatIsTooLargeForAnImage) {
+  write("a/huge.png", {});
+  fs::resize_file(root_ / "a/huge.png", std::uintmax_t{1} << 40);
+  const ImageFolder found(root_, Compose(kHalf),
+                          {.decode = {.max_pixels = 1000}});
+  std::vector<float> image(48);
+  EXPECT_THAT(
+      error_text<InvalidArgument>([&] { found.read(0, 0, image); }),
+      AllOf(HasSubstr("a/huge.png: it has more than"), HasSubstr("next:")));
+}
+
 TEST_F(ImageFolderTest, ThatDoesNotExistIsRefusedByName) {
   EXPECT_THAT(error_text<SystemError>(
                   [this] { ImageFolder(root_ / "none", Compose(kHalf)); }),

@@ -12,7 +12,8 @@
 namespace lockstep::transforms {
 namespace {
 
-double radians(double degrees) { return degrees * std::numbers::pi / 180.0; }
+// As Python's math.radians() rounds.
+double radians(double degrees) { return degrees * (std::numbers::pi / 180.0); }
 
 std::pair<double, double> mapped(const Matrix& matrix, double x, double y) {
   return {matrix[0] * x + matrix[1] * y + matrix[2],
