@@ -74,6 +74,11 @@ class ImageFolder final : public SampleSource {
   std::int64_t read(std::int64_t index, std::uint64_t epoch,
                     std::span<float> image) const override;
 
+  // Unless transforms of numbers other than normalize follow the pixels.
+  std::span<const float> levels() const override { return levels_; }
+  std::int64_t read_pixels(std::int64_t index, std::uint64_t epoch,
+                           std::span<std::uint8_t> image) const override;
+
   std::span<const std::string> class_names() const { return class_names_; }
 
   // The path and the label of sample `index`, 0 … size() - 1.
@@ -98,6 +103,7 @@ class ImageFolder final : public SampleSource {
   Compose transforms_;
   ImageFolderOptions options_;
   ImageShape shape_{};
+  std::vector<float> levels_{};
   std::vector<std::string> class_names_{};
   std::vector<std::int64_t> class_ends_{};  // the first sample after each class
   std::string names_{};                     // all paths below their classes

@@ -313,17 +313,7 @@ ImageSize Drawing::operator()(const GaussianBlur& blur) {
 ImageSize Drawing::operator()(const ToTensor&) { return finish(ToFloat{}); }
 
 ImageSize Drawing::operator()(const Normalize& normalize) {
-  const auto of_channel = [](const std::vector<float>& values, std::size_t i) {
-    return values.size() == 1 ? values[0] : values[i];
-  };
-  NormalizeBy by;
-  if (normalize.mean.size() == 3 || normalize.standard_deviation.size() == 3)
-    by.channels = 3;
-  for (std::size_t i = 0; i < 3; ++i) {
-    by.mean[i] = of_channel(normalize.mean, i);
-    by.standard_deviation[i] = of_channel(normalize.standard_deviation, i);
-  }
-  return finish(by);
+  return finish(normalize_by(normalize));
 }
 
 ImageSize Drawing::operator()(const RandomErasing& erasing) {
@@ -386,6 +376,20 @@ std::optional<ImageSize> size_after(const Transform& transform,
   SampleRandom unused(0, 0, 0);  // resizing is not random
   std::vector<Operation> operations;
   return draw(transform, *size, unused, operations);
+}
+
+NormalizeBy normalize_by(const Normalize& normalize) {
+  const auto of_channel = [](const std::vector<float>& values, std::size_t i) {
+    return values.size() == 1 ? values[0] : values[i];
+  };
+  NormalizeBy by;
+  if (normalize.mean.size() == 3 || normalize.standard_deviation.size() == 3)
+    by.channels = 3;
+  for (std::size_t i = 0; i < 3; ++i) {
+    by.mean[i] = of_channel(normalize.mean, i);
+    by.standard_deviation[i] = of_channel(normalize.standard_deviation, i);
+  }
+  return by;
 }
 
 Range range_of(const NumberOrRange& value, double neutral) {

@@ -32,6 +32,8 @@ void draw_all(std::span<const Transform> transforms, ImageSize size,
 std::optional<ImageSize> size_after(const Transform& transform,
                                     const std::optional<ImageSize>& size);
 
+NormalizeBy normalize_by(const Normalize& normalize);
+
 // The range that a number stands for; it lies around `neutral`.
 Range range_of(const NumberOrRange& value, double neutral);
 

@@ -14,9 +14,12 @@
 #include "src/base/mutex.h"
 #include "src/data/data_file.h"
 #include "src/data/image/image_reader.h"
+#include "src/data/transform/check_transform.h"
 #include "src/data/transform/draw.h"
+#include "src/data/transform/numbers.h"
 #include "src/data/transform/pipeline.h"
 #include "src/data/transform/plan.h"
+#include "src/data/transform/rearrange.h"
 
 namespace lockstep {
 namespace {
@@ -118,12 +121,41 @@ std::size_t most_bytes(const DecodeOptions& options) {
   return static_cast<std::size_t>(4 * pixels + kMetadata);
 }
 
+// The number of each pixel value in each channel; empty where more than
+// normalisations makes the numbers.
+std::vector<float> levels_of(const Compose& transforms, std::int64_t channels) {
+  transforms::NumberTables tables;
+  transforms::apply(transforms::ToFloat(), tables);
+  for (const Transform& transform : transforms.transforms()) {
+    const auto* normalize = std::get_if<Normalize>(&transform);
+    if (normalize != nullptr) {
+      const transforms::NormalizeBy by = transforms::normalize_by(*normalize);
+      if (by.channels != 0 && by.channels != channels) return {};
+      transforms::apply(by, tables);
+    } else if (transforms::takes_numbers(transform)) {
+      return {};
+    }
+  }
+  std::vector<float> levels;
+  for (std::int64_t channel = 0; channel < channels; ++channel) {
+    const auto& table = tables[static_cast<std::size_t>(channel)];
+    levels.insert(levels.end(), table.begin(), table.end());
+  }
+  return levels;
+}
+
 }  // namespace
 
 // What a thread needs to read images, one for each thread that reads at a time.
 class ImageFolder::Workers {
  public:
   struct Worker {
+    // Decodes and transforms up to the pixels, `elements` of them. Returns the
+    // operations that follow.
+    std::span<const transforms::Operation> make_pixels(
+        const ImageFolder& folder, std::int64_t index, std::uint64_t epoch,
+        std::size_t elements);
+
     // Replaces `operations`. An image may be too small for a transform; the
     // error names its file.
     void draw(std::span<const Transform> transforms, const ImageSize& size,
@@ -181,6 +213,7 @@ ImageFolder::ImageFolder(fs::path root, Compose transforms,
         transforms_.text()));
   shape_ = {options.decode.color == ImageColor::kGray ? 1 : 3, size->height,
             size->width};
+  levels_ = levels_of(transforms_, shape_[0]);
   if (!options_.labelled) {
     list_class("");
     return;
@@ -268,34 +301,52 @@ std::uint32_t ImageFolder::listing_checksum() const {
 std::int64_t ImageFolder::read(std::int64_t index, std::uint64_t epoch,
                                std::span<float> image) const {
   workers_->borrow([&](Workers::Worker& worker) {
-    write_path(index, worker.path);
-    const std::size_t most = most_bytes(options_.decode);
-    read_data_file(worker.path, worker.contents, most + 1);
-    if (worker.contents.size() > most)
-      throw InvalidArgument(fmt::format(
-          "cannot read {}: it has more than {} bytes, which suffice for an "
-          "image of {} pixels\n"
-          "  next:    check that it is an image, or raise "
-          "DecodeOptions::max_pixels",
-          worker.path, most, options_.decode.max_pixels));
-    const ImageSize size =
-        worker.reader.open(worker.contents, worker.path, options_.decode);
-    worker.draw(transforms_.transforms(), size,
-                {options_.seed, epoch, static_cast<std::uint64_t>(index)});
-    const transforms::DecodePlan plan = transforms::plan_decoding(
-        size, worker.reader.scales() ? options_.scaling : DecodeScaling::kExact,
-        worker.operations);
-    worker.reader.read(plan.region, plan.denominator, worker.image);
-    const std::span<const transforms::Operation> rest = worker.operations;
-    const std::size_t done =
-        worker.pipeline.apply_to_pixels(rest, worker.image);
-    if (worker.image.pixels.size() != image.size())
-      throw InvalidArgument(
-          fmt::format("cannot read image {} into {} numbers; it has {}",
-                      worker.path, image.size(), worker.image.pixels.size()));
-    transforms::apply_to_numbers(rest.subspan(done), worker.image, image);
+    const auto on_numbers =
+        worker.make_pixels(*this, index, epoch, image.size());
+    transforms::apply_to_numbers(on_numbers, worker.image, image);
   });
   return label(index);
+}
+
+std::int64_t ImageFolder::read_pixels(std::int64_t index, std::uint64_t epoch,
+                                      std::span<std::uint8_t> image) const {
+  if (levels_.empty()) return SampleSource::read_pixels(index, epoch, image);
+  workers_->borrow([&](Workers::Worker& worker) {
+    worker.make_pixels(*this, index, epoch, image.size());
+    transforms::copy_planes(worker.image, image);
+  });
+  return label(index);
+}
+
+std::span<const transforms::Operation>
+ImageFolder::Workers::Worker::make_pixels(const ImageFolder& folder,
+                                          std::int64_t index,
+                                          std::uint64_t epoch,
+                                          std::size_t elements) {
+  const ImageFolderOptions& options = folder.options_;
+  folder.write_path(index, path);
+  const std::size_t most = most_bytes(options.decode);
+  read_data_file(path, contents, most + 1);
+  if (contents.size() > most)
+    throw InvalidArgument(fmt::format(
+        "cannot read {}: it has more than {} bytes, which suffice for an image "
+        "of {} pixels\n"
+        "  next:    check that it is an image, or raise "
+        "DecodeOptions::max_pixels",
+        path, most, options.decode.max_pixels));
+  const ImageSize size = reader.open(contents, path, options.decode);
+  draw(folder.transforms_.transforms(), size,
+       {options.seed, epoch, static_cast<std::uint64_t>(index)});
+  const transforms::DecodePlan plan = transforms::plan_decoding(
+      size, reader.scales() ? options.scaling : DecodeScaling::kExact,
+      operations);
+  reader.read(plan.region, plan.denominator, image);
+  const std::size_t done = pipeline.apply_to_pixels(operations, image);
+  if (image.pixels.size() != elements)
+    throw InvalidArgument(
+        fmt::format("cannot read image {} into {} elements; it has {}", path,
+                    elements, image.pixels.size()));
+  return std::span<const transforms::Operation>(operations).subspan(done);
 }
 
 }  // namespace lockstep

@@ -148,6 +148,38 @@ TEST_F(ImageFolderTest, GivesWhatComposeGivesOfTheWholeImage) {
   }
 }
 
+TEST_F(ImageFolderTest, GivesPixelsAndTheirNumbersWhereOnlyNormalizeFollows) {
+  write("a/picture.jpg", encode_jpeg(test_image({60, 80})));
+  for (const ImageColor color : {ImageColor::kRgb, ImageColor::kGray}) {
+    const std::string normalize =
+        color == ImageColor::kRgb
+            ? "normalize(imagenet) | normalize((0.1,), (2,))"
+            : "normalize((0.1,), (2,))";
+    const ImageFolder found(
+        root_, Compose("random_resized_crop(16) | hflip | " + normalize),
+        {.decode = {.color = color}, .seed = 5});
+    const std::size_t channels = color == ImageColor::kRgb ? 3 : 1;
+    ASSERT_EQ(found.levels().size(), channels * kPixelValues);
+    std::vector<float> numbers(channels * 256);
+    std::vector<std::uint8_t> pixels(channels * 256);
+    for (std::uint64_t epoch = 0; epoch < 5; ++epoch) {
+      EXPECT_EQ(found.read(0, epoch, numbers), 0);
+      EXPECT_EQ(found.read_pixels(0, epoch, pixels), 0);
+      for (std::size_t i = 0; i < pixels.size(); ++i)
+        ASSERT_EQ(numbers[i],
+                  found.levels()[i / 256 * kPixelValues + pixels[i]]);
+    }
+  }
+}
+
+TEST_F(ImageFolderTest, HasNoPixelsWhereNumbersAreErased) {
+  add("a/a.png");
+  const ImageFolder found = folder("center_crop(4) | random_erasing(1)");
+  EXPECT_TRUE(found.levels().empty());
+  std::vector<std::uint8_t> pixels(48);
+  EXPECT_THROW(found.read_pixels(0, 0, pixels), InvalidArgument);
+}
+
 TEST_F(ImageFolderTest, WithoutClassesIsRefused) {
   EXPECT_THAT(refusal(),
               AllOf(HasSubstr(root_.string()), HasSubstr("it has no folders")));

@@ -57,6 +57,14 @@ void turn_pixels(const Turn& turn, const Image& input, Image& output) {
 
 }  // namespace
 
+void copy_planes(const Image& image, std::span<std::uint8_t> planes) {
+  const auto channels = static_cast<std::size_t>(image.channels);
+  const std::size_t area = image.pixels.size() / channels;
+  for (std::size_t channel = 0; channel < channels; ++channel)
+    for (std::size_t i = 0; i < area; ++i)
+      planes[channel * area + i] = image.pixels[i * channels + channel];
+}
+
 void reshape(Image& image, const ImageSize& size, std::int64_t channels) {
   image.size = size;
   image.channels = channels;
