@@ -48,21 +48,17 @@ std::string next_step(const KnownDataset& known) {
              known.debian_package, debian_directory(known).string());
 }
 
-// The first existing path of `file`, or of another form of it, in `directory`.
 fs::path find_file(const KnownDataset& known, const fs::path& directory,
-                   const std::string& file,
-                   const std::string& other_form = {}) {
-  std::vector<std::string> names{file};
-  if (!other_form.empty()) names.push_back(other_form);
-  for (const fs::path& folder : {directory, directory / known.folder})
-    for (const std::string& name : names) {
-      fs::path path = folder / name;
-      std::error_code ignored;  // an unreadable file counts as missing
-      if (fs::exists(path, ignored)) return path;
-    }
+                   const std::string& file) {
+  for (const fs::path& path : file_places(known, directory, file)) {
+    std::error_code ignored;  // an unreadable file counts as missing
+    if (fs::exists(path, ignored)) return path;
+  }
   throw InvalidArgument(fmt::format(
-      "cannot load {}: no file {} in directory {}\n  next:    {}", known.title,
-      fmt::join(names, " or "), directory.string(), next_step(known)));
+      "cannot load {}: no file {}{} in directory {}\n  next:    {}",
+      known.title, file,
+      known.files == DatasetFiles::kIdx ? " or " + file + ".gz" : "",
+      directory.string(), next_step(known)));
 }
 
 void check_directory(const KnownDataset& known, const fs::path& directory) {
@@ -99,8 +95,8 @@ Contents load_idx(const KnownDataset& known, Split split,
                   const fs::path& directory) {
   const std::string prefix = split == Split::kTrain ? "train" : "t10k";
   const auto path_of = [&](std::string_view kind) {
-    const std::string file = fmt::format("{}-{}-ubyte", prefix, kind);
-    return find_file(known, directory, file, file + ".gz");
+    return find_file(known, directory,
+                     fmt::format("{}-{}-ubyte", prefix, kind));
   };
   const fs::path images_path = path_of("images-idx3");
   const fs::path labels_path = path_of("labels-idx1");

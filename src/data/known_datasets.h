@@ -7,8 +7,11 @@
 #pragma once
 
 #include <array>
+#include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -109,5 +112,19 @@ inline constexpr std::array kDatasets{
         .mean = known_datasets_internal::kCifar100Mean,
         .standard_deviation = known_datasets_internal::kCifar100Deviation,
         .class_names = known_datasets_internal::kCifar100Names}};
+
+// Where load_dataset() looks for `file` of a dataset whose files are in
+// `directory`: it reads the first path that exists.
+inline std::vector<std::filesystem::path> file_places(
+    const KnownDataset& known, const std::filesystem::path& directory,
+    std::string_view file) {
+  std::vector<std::filesystem::path> places;
+  for (const auto& folder : {directory, directory / known.folder}) {
+    places.push_back(folder / file);
+    if (known.files == DatasetFiles::kIdx)
+      places.push_back(folder / (std::string(file) + ".gz"));
+  }
+  return places;
+}
 
 }  // namespace lockstep

@@ -150,7 +150,7 @@ void Download::unpack(const fs::path& archive,
 void Download::run() {
   check_base_address(base_);
   make_folder(folder_);
-  const std::vector<FilePlaces> places = file_places(known_, folder_);
+  const std::vector<FilePlaces> places = places_of_files(known_, folder_);
   if (known_.packing == Packing::kTarGzip) return fetch_archive(places);
   for (const FilePlaces& file : places) fetch_gzip(file);
 }

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <string>
+#include <string_view>
 #include <system_error>
 
 #include "lockstep/base/error.h"
 #include "src/base/name_table.h"
+#include "src/base/printable.h"
 #include "src/data/data_file.h"
 #include "src/data/gzip.h"
 #include "src/data/known_datasets.h"
@@ -21,11 +23,6 @@ namespace fs = std::filesystem;
 bool is_file(const fs::path& path) {
   std::error_code ignored;
   return fs::is_regular_file(path, ignored);
-}
-
-bool is_taken(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(fs::symlink_status(path, ignored));
 }
 
 bool has_bytes(const fs::path& path, const KnownFile& file) {
@@ -58,20 +55,38 @@ bool holds(const fs::path& path, const KnownFile& contents) {
   return bytes == contents.bytes && md5.hex() == contents.md5;
 }
 
-[[noreturn]] void refuse_wrong_file(const fs::path& path) {
+[[noreturn]] void refuse(const fs::path& path, std::string_view why,
+                         std::string_view next) {
   throw Error(fmt::format(
-      "{} is another file than the known one, and it is not replaced\n"
-      "  next:    move it away, give --force to replace it, or name another "
-      "folder with --data-dir",
-      path.string()));
+      "{} {}\n  next:    {}, or name another folder with --data-dir",
+      printable(path.string()), why, next));
 }
 
-[[noreturn]] void refuse_shadow(const fs::path& path, const fs::path& target) {
-  throw Error(fmt::format(
-      "{} is another file than the known one, and lockstep train would read it "
-      "instead of {}\n"
-      "  next:    move it away, or name another folder with --data-dir",
-      path.string(), target.string()));
+bool training_finds(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool is_right_at(const FilePlaces& places, const fs::path& path) {
+  try {
+    return is_right_file(path, *places.file, places.contents);
+  } catch (const SystemError& error) {
+    refuse(path,
+           "cannot be read: " +
+               std::generic_category().message(error.error_number()),
+           "make it readable or move it away");
+  }
+}
+
+void check_target(const FilePlaces& places, WrongFiles wrong) {
+  std::error_code ignored;
+  const auto type = fs::symlink_status(places.target, ignored).type();
+  if (type == fs::file_type::directory)
+    refuse(places.target, "is a folder", "move it away");
+  if (fs::exists(fs::file_status(type)) && wrong == WrongFiles::kRefuse)
+    refuse(places.target,
+           "is another file than the known one, and it is not replaced",
+           "move it away, give --force to replace it");
 }
 
 }  // namespace
@@ -84,46 +99,36 @@ bool is_right_file(const fs::path& path, const KnownFile& file,
            (has_bytes(path, *contents) || holds(path, *contents))));
 }
 
-std::vector<FilePlaces> file_places(const KnownDownload& known,
-                                    const fs::path& folder) {
-  const fs::path inner =
-      folder / row_named(kDatasets, "dataset", known.name).folder;
+std::vector<FilePlaces> places_of_files(const KnownDownload& known,
+                                        const fs::path& folder) {
+  const KnownDataset& dataset = row_named(kDatasets, "dataset", known.name);
+  const bool in_archive = known.packing == Packing::kTarGzip;
   std::vector<FilePlaces> all;
   for (std::size_t i = 0; i < known.contents.size(); ++i) {
     const KnownFile& contents = known.contents[i];
-    if (known.packing == Packing::kTarGzip) {
-      all.push_back({.before = {folder / contents.name},
-                     .target = inner / contents.name,
-                     .file = &contents});
-      continue;
-    }
-    const KnownFile& file = known.files[i];
-    all.push_back({.before = {folder / contents.name},
-                   .target = folder / file.name,
-                   .after = {inner / contents.name, inner / file.name},
-                   .file = &file,
-                   .contents = &contents});
+    const KnownFile& file = in_archive ? contents : known.files[i];
+    all.push_back(
+        {.paths = file_places(dataset, folder, contents.name),
+         .target = (in_archive ? folder / dataset.folder : folder) / file.name,
+         .file = &file,
+         .contents = in_archive ? nullptr : &contents});
   }
   return all;
 }
 
 std::optional<fs::path> find_right_file(const FilePlaces& places,
                                         WrongFiles wrong) {
-  const auto is_right = [&](const fs::path& path) {
-    return is_right_file(path, *places.file, places.contents);
-  };
-  for (const fs::path& path : places.before) {
-    if (is_right(path)) return path;
-    if (is_taken(path)) refuse_shadow(path, places.target);
-  }
-  if (is_right(places.target)) return places.target;
-  if (is_taken(places.target)) {
-    if (wrong == WrongFiles::kRefuse) refuse_wrong_file(places.target);
-    return std::nullopt;
-  }
-  const auto found = std::ranges::find_if(places.after, is_right);
-  if (found == places.after.end()) return std::nullopt;
-  return *found;
+  const auto target = std::ranges::find(places.paths, places.target);
+  const auto found = std::ranges::find_if(places.paths, training_finds);
+  if (found != places.paths.end() && is_right_at(places, *found)) return *found;
+  if (found < target)
+    refuse(*found,
+           "is another file than the known one, and lockstep train would read "
+           "it instead of " +
+               printable(places.target.string()),
+           "move it away");
+  check_target(places, wrong);
+  return std::nullopt;
 }
 
 }  // namespace lockstep

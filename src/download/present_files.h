@@ -2,7 +2,7 @@
 // right.
 //
 // Threads: any thread.
-// Errors:  SystemError for a file that cannot be read.
+// Errors:  SystemError for a file that cannot be read, unless stated otherwise.
 #pragma once
 
 #include <filesystem>
@@ -18,25 +18,25 @@ namespace lockstep {
 bool is_right_file(const std::filesystem::path& path, const KnownFile& file,
                    const KnownFile* contents = nullptr);
 
-// Where a file of a data set may be, in the order in which training looks.
+// Where a file of a dataset may be.
 struct FilePlaces {
-  // Training reads these in the place of `target`.
-  std::vector<std::filesystem::path> before{};
-  std::filesystem::path target{};  // where a download writes it
-  std::vector<std::filesystem::path> after{};
+  // Training reads the first of these that exists.
+  std::vector<std::filesystem::path> paths{};
+  std::filesystem::path target{};       // of `paths`, where a download writes
   const KnownFile* file = nullptr;      // at `target`
   const KnownFile* contents = nullptr;  // at `target`, uncompressed
 };
 
 // The places of each file of `known` for training that reads `folder`.
-std::vector<FilePlaces> file_places(const KnownDownload& known,
-                                    const std::filesystem::path& folder);
+std::vector<FilePlaces> places_of_files(const KnownDownload& known,
+                                        const std::filesystem::path& folder);
 
 enum class WrongFiles { kRefuse, kReplace };
 
-// Where the right file is; nothing if it has to be written to `target`. Error,
-// with the next step, for a wrong file at `target`, unless `wrong` says to
-// replace it, and for one that training would read in its place.
+// The file that training reads, if it is right; nothing if the right one has to
+// be written to `target`. Error, with the next step, for a wrong file at
+// `target` unless `wrong` says to replace it, for a folder there, for a wrong
+// file that training reads before `target`, and for a file that cannot be read.
 std::optional<std::filesystem::path> find_right_file(const FilePlaces& places,
                                                      WrongFiles wrong);
 
