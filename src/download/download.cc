@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/name_table.h"
+#include "src/base/printable.h"
 #include "src/data/known_datasets.h"
 #include "src/download/base_address.h"
 #include "src/download/checksum.h"
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // What came over the network, and how long that took.
-struct Arrival {
+struct Received {
   std::uint64_t bytes = 0;
   std::chrono::duration<double> duration{};
 };
@@ -44,10 +44,10 @@ class Download {
               const std::vector<FilePlaces>& places) const;
   bool is_there(const FilePlaces& places);
   // Completes `part` and checks it.
-  Arrival fetch(const KnownFile& file, const KnownFile* contents,
-                PartialFile& part);
+  Received fetch(const KnownFile& file, const KnownFile* contents,
+                 PartialFile& part);
   void check(const KnownFile& file, const KnownFile* contents,
-             PartialFile& part);
+             const std::string& origin, PartialFile& part);
 
   const KnownDownload& known_;
   const DownloadOptions& options_;
@@ -58,44 +58,50 @@ class Download {
 };
 
 // Removes a wrong file, so that the next attempt does not go on from it.
+// `origin` is where it is from.
 void Download::check(const KnownFile& file, const KnownFile* contents,
-                     PartialFile& part) {
+                     const std::string& origin, PartialFile& part) {
   if (is_right_file(part.path(), file, contents)) return;
   const std::uint64_t bytes = part.size();
   const std::string md5 = md5_of_file(part.path());
   part.remove();
-  throw Error(fmt::format(
-      "{} is not the known file, and was removed\n"
-      "  expected: {} bytes with the MD5 checksum {}\n"
-      "  found:    {} bytes with {}\n"
-      "  next:     repeat the command, or name another server with --from",
-      address_of(base_, file.name), file.bytes, file.md5, bytes, md5));
+  throw Error(
+      fmt::format("{} is not the known file, and was removed\n"
+                  "  expected: {} bytes with the MD5 checksum {}\n"
+                  "  found:    {} bytes with {}\n"
+                  "  next:     repeat the command, or {}",
+                  origin, file.bytes, file.md5, bytes, md5, kOtherServer));
 }
 
-Arrival Download::fetch(const KnownFile& file, const KnownFile* contents,
-                        PartialFile& part) {
+Received Download::fetch(const KnownFile& file, const KnownFile* contents,
+                         PartialFile& part) {
   if (part.size() > file.bytes) part.restart();
-  const std::uint64_t before = part.size();
+  // A file that was compressed anew may be complete at another size.
+  if (is_right_file(part.path(), file, contents)) return {};
+  if (part.size() == file.bytes)
+    check(file, contents, printable(part.path().string()), part);
+  const std::string address = address_of(base_, file.name);
   const fs::path path = folder_ / file.name;
   const auto began = std::chrono::steady_clock::now();
+  Received received;
   try {
-    if (before < file.bytes)
-      connection_.fetch({.address = address_of(base_, file.name),
-                         .most_bytes = file.bytes,
-                         .patience = options_.patience,
-                         .on_progress =
-                             [&](std::uint64_t bytes) {
-                               view_.file_grows(path, bytes, file.bytes);
-                             }},
-                        part);
+    received.bytes =
+        connection_.fetch({.address = address,
+                           .most_bytes = file.bytes,
+                           .timeout = options_.timeout,
+                           .certificates = options_.certificates,
+                           .on_progress =
+                               [&](std::uint64_t bytes) {
+                                 view_.file_grows(path, bytes, file.bytes);
+                               }},
+                          part);
   } catch (...) {
     if (part.size() == 0) part.remove();
     throw;
   }
-  const auto duration = std::chrono::steady_clock::now() - began;
-  check(file, contents, part);
-  return {.bytes = part.size() - std::min(before, part.size()),
-          .duration = duration};
+  received.duration = std::chrono::steady_clock::now() - began;
+  check(file, contents, shown_address(address), part);
+  return received;
 }
 
 bool Download::is_there(const FilePlaces& places) {
@@ -112,9 +118,9 @@ void Download::fetch_gzip(const FilePlaces& places) {
     part.remove();
     return;
   }
-  const Arrival arrival = fetch(*places.file, places.contents, part);
+  const Received received = fetch(*places.file, places.contents, part);
   part.finish();
-  view_.file_is_complete(places.target, arrival.bytes, arrival.duration);
+  view_.file_is_complete(places.target, received.bytes, received.duration);
 }
 
 void Download::fetch_archive(const std::vector<FilePlaces>& places) {
@@ -133,11 +139,11 @@ void Download::fetch_archive(const std::vector<FilePlaces>& places) {
     return unpack(whole, places);
   }
   PartialFile part(whole);
-  const Arrival arrival = fetch(archive, nullptr, part);
+  const Received received = fetch(archive, nullptr, part);
   unpack(part.path(), places);
   part.remove();
-  view_.file_is_complete(places.front().target.parent_path(), arrival.bytes,
-                         arrival.duration);
+  view_.file_is_complete(places.front().target.parent_path(), received.bytes,
+                         received.duration);
 }
 
 void Download::unpack(const fs::path& archive,

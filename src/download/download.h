@@ -24,7 +24,8 @@ struct DownloadOptions {
   std::string base{};  // "": the known address
   std::filesystem::path folder{};
   WrongFiles wrong = WrongFiles::kRefuse;
-  std::chrono::seconds patience{30};  // see FileTransfer
+  std::chrono::seconds timeout{30};  // see FileTransfer
+  std::string certificates{};        // see FileTransfer
 };
 
 // What a caller shows of a download.

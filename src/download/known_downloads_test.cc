@@ -23,7 +23,7 @@ TEST(KnownDownloads, AreThoseThatTrainingKnows) {
 TEST(KnownDownloads, HaveAddressesSizesAndChecksums) {
   for (const KnownDownload& known : kDownloads) {
     SCOPED_TRACE(known.name);
-    check_base_address(known.base);
+    check_base_address(std::string(known.base));
     EXPECT_TRUE(known.base.ends_with('/'));
     EXPECT_FALSE(known.files.empty());
     for (const KnownFile& file : known.files) {

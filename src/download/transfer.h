@@ -24,20 +24,27 @@ struct FileTransfer {
   std::uint64_t most_bytes = 0;
   // How long a connection may take, and how long less than 1 KiB per second may
   // arrive.
-  std::chrono::seconds patience{30};
+  std::chrono::seconds timeout{30};
+  // A file with the certificates of authorities; "": libcurl's.
+  std::string certificates{};
   // Called about once a second and for each piece, with the size of the file.
   std::function<void(std::uint64_t)> on_progress{};
 };
+
+// The protocols to which a server may redirect a request for `address`: never
+// from an encrypted to an open one.
+const char* redirect_protocols(const std::string& address);
 
 // Keeps its connection for the next file of the same server.
 class Connection {
  public:
   Connection();
 
-  // Completes `file`: asks for what follows its present contents, and begins
-  // anew where the server has no part of a file. Goes on up to two times after
-  // a lost connection or an error of the server.
-  void fetch(const FileTransfer& transfer, PartialFile& file);
+  // Completes `file` and returns the number of bytes that arrived: asks for
+  // what follows its present contents, and begins anew where the server has no
+  // part of a file. Goes on after a lost connection or an error of the server,
+  // until three attempts in a row have not made the file longer.
+  std::uint64_t fetch(const FileTransfer& transfer, PartialFile& file);
 
  private:
   struct Close {

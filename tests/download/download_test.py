@@ -7,7 +7,9 @@ import contextlib
 import gzip
 import os
 import resource
+import shutil
 import signal
+import ssl
 import struct
 import subprocess
 import tempfile
@@ -82,11 +84,17 @@ class Answer(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
 
-    def redirect(self, target):
-        self.send_response(302)
-        self.send_header("Location", target)
-        self.send_header("Content-Length", 0)
+    def send_whole(self, status, body, *headers):
+        self.send_response(status)
+        for name, value in headers:
+            self.send_header(name, value)
+        if status not in (204, 304):
+            self.send_header("Content-Length", len(body))
         self.end_headers()
+        self.wfile.write(body)
+
+    def redirect(self, target):
+        self.send_whole(302, b"", ("Location", target))
 
     def log_message(self, *_):
         pass
@@ -135,19 +143,24 @@ class Download(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.folder = Path(folder.name) / "data"
-        self.server = Server()
-        thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
-        thread.start()
-        self.addCleanup(self.server.server_close)
-        self.addCleanup(thread.join)
-        self.addCleanup(self.server.shutdown)
-        self.addCleanup(self.server.released.set)
+        self.server = self.serve(Server())
 
-    def download(self, *flags, base=None, folder=None, **options):
+    def serve(self, server):
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(thread.join)
+        self.addCleanup(server.shutdown)
+        self.addCleanup(server.released.set)
+        return server
+
+    def download(self, *flags, base=None, folder=None, variables=None, **options):
+        options = {"stdout": subprocess.PIPE, **options}
         return subprocess.run(
             command(folder or self.folder, base or self.server.address, *flags),
-            env=environment(), text=True, capture_output=True, check=False,
-            stdin=subprocess.DEVNULL, timeout=WAIT_S, **options)
+            env={**environment(), **(variables or {})}, text=True, check=False,
+            stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=WAIT_S,
+            **options)
 
     @contextlib.contextmanager
     def started(self, *flags):
@@ -218,33 +231,115 @@ class Download(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.count("already there"), 4)
 
-    def test_a_cut_connection_is_resumed(self):
+    def test_a_connection_that_is_cut_is_resumed_while_the_file_grows(self):
         self.have_all_but(IMAGES)
-        size = len(FILES[IMAGES])
+        piece = len(FILES[IMAGES]) // 5
 
-        def cut_twice(answer, name, asked):
-            if len(self.server.requests) > 2:
+        def cut(answer, name, asked):
+            if len(self.server.requests) > 4:
                 return False
-            answer.send_some(FILES[name], asked, size // 3)
+            answer.send_some(FILES[name], asked, piece)
             return True
-        self.server.how = cut_twice
+        self.server.how = cut
         self.expect_all(self.download())
         self.assertEqual(self.ranges(IMAGES), [
-            None, f"bytes={size // 3}-", f"bytes={2 * (size // 3)}-"])
+            None, *(f"bytes={i * piece}-" for i in range(1, 5))])
 
     def test_a_connection_that_is_cut_again_and_again_leaves_its_part(self):
         self.have_all_but(IMAGES)
 
         def cut(answer, name, asked):
-            answer.send_some(FILES[name], asked, 1000)
+            answer.send_some(FILES[name], asked, 0 if asked else 1000)
             return True
         self.server.how = cut
         self.assertIn("3 times", self.refusal())
         part = self.folder / f"{IMAGES}.part"
-        self.assertEqual(part.read_bytes(), FILES[IMAGES][:3000])
+        self.assertEqual(part.read_bytes(), FILES[IMAGES][:1000])
         self.server.how = lambda *_: False
         self.expect_all(self.download())
-        self.assertEqual(self.ranges(IMAGES)[-1], "bytes=3000-")
+        self.assertEqual(self.ranges(IMAGES)[-1], "bytes=1000-")
+
+    def test_a_short_part_is_continued(self):
+        self.have_all_but(IMAGES)
+        (self.folder / f"{IMAGES}.part").write_bytes(FILES[IMAGES][:3000])
+
+        def send_short_part(answer, name, asked):
+            if asked != "bytes=3000-":
+                return False
+            answer.send_whole(206, FILES[name][3000:5000], (
+                "Content-Range", f"bytes 3000-4999/{len(FILES[name])}"))
+            return True
+        self.server.how = send_short_part
+        self.expect_all(self.download())
+        self.assertEqual(self.ranges(IMAGES), ["bytes=3000-", "bytes=5000-"])
+
+    def test_an_answer_that_is_not_the_file_leaves_the_part(self):
+        self.have_all_but(IMAGES)
+        part = self.folder / f"{IMAGES}.part"
+        answers = [(status, b"") for status in (200, 204, 302, 304, 416)]
+        for status, body in [*answers, (200, b"<html>Log in</html>"),
+                             (206, b"")]:
+            with self.subTest(status=status, body=body):
+                part.write_bytes(FILES[IMAGES][:3000])
+                self.server.how = lambda answer, *_, status=status, body=body: (
+                    answer.send_whole(status, body) or True)
+                self.refusal()
+                self.assertEqual(part.read_bytes(), FILES[IMAGES][:3000])
+        self.server.how = lambda *_: False
+        self.expect_all(self.download())
+
+    def test_a_file_without_its_length_may_have_been_cut(self):
+        self.have_all_but(IMAGES)
+
+        def cut_without_length(answer, name, asked):
+            if asked:
+                return False
+            answer.send_response(200)
+            answer.end_headers()
+            answer.wfile.write(FILES[name][:3000])
+            answer.close_connection = True
+            return True
+        self.server.how = cut_without_length
+        self.expect_all(self.download())
+        self.assertEqual(self.ranges(IMAGES), [None, "bytes=3000-"])
+
+    def test_passwords_are_not_printed(self):
+        self.have_all_but(IMAGES)
+        self.server.files.clear()
+        address = self.server.address.replace("//", "//user:secret@")
+        self.assertNotIn("secret", self.refusal(base=address))
+        for proxy in ("http://user:secret@127.0.0.1:1", "no://user:secret@h",
+                      "http://user:secret@h:x"):
+            with self.subTest(proxy=proxy):
+                self.assertNotIn("secret", self.refusal(
+                    variables={"no_proxy": "", "http_proxy": proxy}))
+
+    @unittest.skipUnless(shutil.which("openssl"), "needs openssl")
+    def test_certificates_are_checked_and_encryption_is_kept(self):
+        self.have_all_but(LABELS)
+        key, certificate = (self.folder.parent / name for name in ("key", "cert"))
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes",
+             "-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1",
+             "-keyout", key, "-out", certificate], check=True,
+            capture_output=True, timeout=WAIT_S)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, key)
+        open_address = self.server.address
+        encrypted = Server()
+        encrypted.socket = context.wrap_socket(encrypted.socket, server_side=True)
+        self.serve(encrypted)
+        base = encrypted.address.replace("http:", "https:")
+        trust = {"SSL_CERT_FILE": str(certificate)}
+        error = self.refusal(base=base)
+        self.assertIn("update-ca-certificates", error)
+        self.assertIn("SSL_CERT_FILE", error)
+        encrypted.how = lambda answer, name, asked: (
+            answer.redirect(f"{open_address}/{name}") or True)
+        self.refusal(base=base, variables=trust)
+        self.assertEqual(self.server.requests, [])
+        encrypted.how = lambda *_: False
+        self.expect_all(self.download(base=base, variables=trust))
 
     def test_a_server_that_sends_no_parts_is_asked_from_the_beginning(self):
         self.have_all_but(IMAGES)
@@ -332,7 +427,7 @@ class Download(unittest.TestCase):
         def unavailable(answer, name, asked):
             if len(self.server.requests) > 2:
                 return False
-            answer.send_error(503)
+            answer.send_error((503, 429)[len(self.server.requests) - 1])
             return True
         self.server.how = unavailable
         self.expect_all(self.download())

@@ -89,7 +89,8 @@ void run(std::span<const char* const> arguments) {
          .base = options.from,
          .folder = options.data_dir,
          .wrong = options.force ? WrongFiles::kReplace : WrongFiles::kRefuse,
-         .patience = std::chrono::seconds(options.timeout_seconds)},
+         .timeout = std::chrono::seconds(options.timeout_seconds),
+         .certificates = environment_variable("SSL_CERT_FILE").value_or("")},
         view);
   } catch (...) {
     view.clear();
