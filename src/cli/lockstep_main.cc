@@ -1,15 +1,13 @@
 // The command `lockstep`: parses the command line and executes it.
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
 #include <string>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
 #include "src/base/process_environment.h"
+#include "src/base/program_main.h"
 #include "src/base/report_text.h"
 #include "src/base/version.h"
 #include "src/cli/command_line.h"
@@ -20,13 +18,6 @@
 
 namespace lockstep {
 namespace {
-
-// If the caller closed one of the first three descriptors, one of our files
-// would take its number.
-void open_standard_streams() {
-  for (int number = 0; number < 3; ++number)
-    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
-}
 
 // Without a terminal lines stay whole, for programs that search them.
 int carry_out(const HelpRequest& request) {
@@ -127,21 +118,13 @@ int carry_out(const StatusOptions& options) {
                                                             : to_text(status));
 }
 
-int complain(const std::exception& error, int exit_code) {
-  std::fprintf(stderr, "lockstep: %s\n", error.what());
-  return exit_code;
-}
-
 int run(std::span<const char* const> arguments) {
   try {
     return std::visit([](const auto& request) { return carry_out(request); },
                       parse_command_line(arguments, usable_cores()));
-  } catch (const InvalidArgument& error) {
-    return complain(error, kExitUsage);
   } catch (const CannotExecute& error) {
-    return complain(error, error.exit_code());
-  } catch (const std::exception& error) {
-    return complain(error, kExitFailed);
+    std::fprintf(stderr, "lockstep: %s\n", error.what());
+    return error.exit_code();
   }
 }
 
@@ -149,8 +132,5 @@ int run(std::span<const char* const> arguments) {
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  lockstep::open_standard_streams();
-  const auto size = static_cast<std::size_t>(count);
-  return lockstep::run(
-      std::span<const char* const>(arguments, size).subspan(size > 0 ? 1 : 0));
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

@@ -6,14 +6,14 @@
 // Exit codes: 0 when the checkpoint is complete and, for merge, written; 2 when
 // it is not a complete checkpoint; 1 for all other errors.
 #include <cstdio>
-#include <exception>
 #include <filesystem>
+#include <span>
 #include <string>
 #include <system_error>
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "src/base/exit_codes.h"
+#include "src/base/program_main.h"
 #include "src/base/report_text.h"
 #include "src/train/checkpoint/checkpoint_set.h"
 
@@ -75,7 +75,8 @@ int show(const CheckpointSet& set) {
   throw InvalidArgument(damage);
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(std::span<const char* const> given) {
+  const std::vector<std::string> arguments(given.begin(), given.end());
   const auto asks = [&](const char* action, std::size_t count) {
     return arguments.size() == count && arguments[0] == action;
   };
@@ -95,15 +96,5 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  const auto fail = [](const std::exception& error, int code) {
-    std::fprintf(stderr, "lockstep: %s\n", error.what());
-    return code;
-  };
-  try {
-    return lockstep::run({arguments + 1, arguments + count});
-  } catch (const lockstep::InvalidArgument& error) {
-    return fail(error, lockstep::kExitUsage);
-  } catch (const std::exception& error) {
-    return fail(error, lockstep::kExitFailed);
-  }
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

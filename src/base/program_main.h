@@ -1,0 +1,20 @@
+// What main() of our programs does around their work.
+//
+// Threads: the main thread, before it starts others.
+#pragma once
+
+#include <span>
+
+namespace lockstep {
+
+// Opens /dev/null for standard input, output and error where the caller closed
+// them: otherwise one of our files would take their numbers.
+void open_standard_streams();
+
+// Opens the standard streams and calls `run` with the arguments behind the
+// program's name. Returns its result; after an exception, whose text it prints,
+// kExitUsage for InvalidArgument and kExitFailed for others.
+int run_main(int count, char** arguments,
+             int (*run)(std::span<const char* const>));
+
+}  // namespace lockstep
