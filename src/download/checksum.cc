@@ -40,9 +40,7 @@ std::string Md5::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned size = 0;
   check(EVP_DigestFinal_ex(context_.get(), digest.data(), &size));
-  std::string text;
-  for (unsigned i = 0; i < size; ++i) text += fmt::format("{:02x}", digest[i]);
-  return text;
+  return fmt::format("{:02x}", fmt::join(std::span(digest).first(size), ""));
 }
 
 std::string md5_of_file(const std::filesystem::path& path) {

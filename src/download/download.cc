@@ -2,12 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <utility>
+#include <system_error>
 
 #include "lockstep/base/error.h"
-#include "src/base/name_table.h"
 #include "src/base/printable.h"
-#include "src/data/known_datasets.h"
 #include "src/download/base_address.h"
 #include "src/download/checksum.h"
 #include "src/download/partial_file.h"
@@ -25,15 +23,23 @@ struct Received {
   std::chrono::duration<double> duration{};
 };
 
+fs::path absolute_folder(const fs::path& folder) {
+  std::error_code refused;
+  fs::path path = fs::absolute(folder, refused);
+  if (!refused) return path;
+  throw Error(fmt::format(
+      "the current folder cannot be found: {}\n"
+      "  next:    change to another one, or give --data-dir an absolute path",
+      refused.message()));
+}
+
 class Download {
  public:
-  Download(const KnownDownload& known, const DownloadOptions& options,
-           DownloadView& view)
-      : known_(known),
-        options_(options),
+  Download(const DownloadOptions& options, DownloadView& view)
+      : options_(options),
         view_(view),
-        base_(options.base.empty() ? known.base : options.base),
-        folder_(fs::absolute(options.folder)) {}
+        base_(options.base.empty() ? options.known.base : options.base),
+        folder_(absolute_folder(options.folder)) {}
 
   void run();
 
@@ -49,7 +55,6 @@ class Download {
   void check(const KnownFile& file, const KnownFile* contents,
              const std::string& origin, PartialFile& part);
 
-  const KnownDownload& known_;
   const DownloadOptions& options_;
   DownloadView& view_;
   std::string base_;
@@ -106,8 +111,10 @@ Received Download::fetch(const KnownFile& file, const KnownFile* contents,
 
 bool Download::is_there(const FilePlaces& places) {
   const auto found = find_right_file(places, options_.wrong);
-  if (found) view_.file_was_there(*found);
-  return found.has_value();
+  if (!found) return false;
+  remove_part_of(places.target);
+  view_.file_was_there(*found);
+  return true;
 }
 
 void Download::fetch_gzip(const FilePlaces& places) {
@@ -128,13 +135,15 @@ void Download::fetch_archive(const std::vector<FilePlaces>& places) {
   for (const FilePlaces& file : places)
     if (const auto path = find_right_file(file, options_.wrong))
       found.push_back(*path);
+  const KnownFile& archive = options_.known.files.front();
+  const fs::path whole = folder_ / archive.name;
   if (found.size() == places.size()) {
+    remove_part_of(whole);
     for (const fs::path& path : found) view_.file_was_there(path);
     return;
   }
-  const KnownFile& archive = known_.files.front();
-  const fs::path whole = folder_ / archive.name;
   if (is_right_file(whole, archive)) {
+    remove_part_of(whole);
     view_.file_was_there(whole);
     return unpack(whole, places);
   }
@@ -150,27 +159,23 @@ void Download::unpack(const fs::path& archive,
                       const std::vector<FilePlaces>& places) const {
   const fs::path inner = places.front().target.parent_path();
   make_folder(inner);
-  unpack_tar_gzip(archive, inner.filename().string(), known_.contents, inner);
+  unpack_tar_gzip(archive, inner.filename().string(), options_.known.contents,
+                  inner);
 }
 
 void Download::run() {
   check_base_address(base_);
   make_folder(folder_);
-  const std::vector<FilePlaces> places = places_of_files(known_, folder_);
-  if (known_.packing == Packing::kTarGzip) return fetch_archive(places);
+  const std::vector<FilePlaces> places =
+      places_of_files(options_.known, folder_);
+  if (options_.known.packing == Packing::kTarGzip) return fetch_archive(places);
   for (const FilePlaces& file : places) fetch_gzip(file);
 }
 
 }  // namespace
 
 void download_dataset(const DownloadOptions& options, DownloadView& view) {
-  download_dataset(row_named(kDownloads, "dataset", options.dataset), options,
-                   view);
-}
-
-void download_dataset(const KnownDownload& known,
-                      const DownloadOptions& options, DownloadView& view) {
-  Download(known, options, view).run();
+  Download(options, view).run();
 }
 
 }  // namespace lockstep

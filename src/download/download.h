@@ -5,8 +5,8 @@
 // are kept, and wrong ones are not replaced unless the caller says so.
 //
 // Threads: one thread at a time per folder; a second process gets an error.
-// Errors:  InvalidArgument for an unknown data set and a malformed address;
-//          Error for a file whose checksum is wrong; those of transfer.h,
+// Errors:  InvalidArgument for a malformed address; Error for a file whose
+// checksum is wrong; those of transfer.h,
 //          partial_file.h, present_files.h and unpack.h.
 #pragma once
 
@@ -15,12 +15,13 @@
 #include <filesystem>
 #include <string>
 
+#include "src/download/known_downloads.h"
 #include "src/download/present_files.h"
 
 namespace lockstep {
 
 struct DownloadOptions {
-  std::string dataset{};
+  KnownDownload known{};
   std::string base{};  // "": the known address
   std::filesystem::path folder{};
   WrongFiles wrong = WrongFiles::kRefuse;
@@ -45,9 +46,5 @@ class DownloadView {
 };
 
 void download_dataset(const DownloadOptions& options, DownloadView& view);
-
-// The same of a data set that the caller describes; `options` need not name it.
-void download_dataset(const KnownDownload& known,
-                      const DownloadOptions& options, DownloadView& view);
 
 }  // namespace lockstep

@@ -56,12 +56,12 @@ class ArchiveDownload : public testing::Test {
 
   RecordedView download(WrongFiles wrong = WrongFiles::kRefuse) const {
     RecordedView view;
-    download_dataset({.name = "cifar100",
-                      .base = {},
-                      .packing = Packing::kTarGzip,
-                      .files = files_,
-                      .contents = kContents},
-                     {.base = "file://" + (folder_ / "server").string(),
+    download_dataset({.known = {.name = "cifar100",
+                                .base = {},
+                                .packing = Packing::kTarGzip,
+                                .files = files_,
+                                .contents = kContents},
+                      .base = "file://" + (folder_ / "server").string(),
                       .folder = data_,
                       .wrong = wrong},
                      view);
@@ -99,6 +99,27 @@ TEST_F(ArchiveDownload, GoesOnFromAPart) {
   expect_files();
 }
 
+TEST_F(ArchiveDownload, RemovesAPartThatNothingNeeds) {
+  download();
+  std::ofstream(data_ / "a.tar.gz.part") << "stale";
+  download();
+  expect_files();
+}
+
+TEST_F(ArchiveDownload, CountsWhatArrivesAfterANewBeginning) {
+  fs::create_directory(data_);
+  std::ofstream(data_ / "a.tar.gz.part")
+      << std::string(files_[0].bytes + 1, 'x');
+  EXPECT_EQ(download().bytes, files_[0].bytes);
+}
+
+TEST_F(ArchiveDownload, NamesAPartThatWasWrongWithoutARequest) {
+  fs::create_directory(data_);
+  std::ofstream(data_ / "a.tar.gz.part") << std::string(files_[0].bytes, 'x');
+  EXPECT_THAT(error_text<Error>([&] { download(); }),
+              HasSubstr("a.tar.gz.part is not the known file"));
+}
+
 TEST_F(ArchiveDownload, TakesAnArchiveThatIsThere) {
   fs::create_directory(data_);
   fs::rename(archive_, data_ / "a.tar.gz");
@@ -129,12 +150,6 @@ TEST_F(ArchiveDownload, RemovesAnArchiveWithAWrongChecksum) {
   std::ofstream(archive_, std::ios::binary) << damaged;
   EXPECT_THAT(error_text<Error>([&] { download(); }), HasSubstr(md5_));
   EXPECT_TRUE(fs::is_empty(data_));
-}
-
-TEST(Download, RefusesAnUnknownDataset) {
-  RecordedView view;
-  EXPECT_THAT(error_text([&] { download_dataset({.dataset = "mnst"}, view); }),
-              HasSubstr("did you mean \"mnist\"?"));
 }
 
 }  // namespace

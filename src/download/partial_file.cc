@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/printable.h"
 #include "src/base/text_file.h"
 #include "src/net/file_lock.h"
 
@@ -30,6 +31,7 @@ std::string_view next_step(int reason) {
       return "raise the limit on the size of files (ulimit -f)";
     case EISDIR:
     case ELOOP:
+    case ENXIO:
       return "move it away, or name another folder with --data-dir";
     default:
       return "name a folder that this user can write with --data-dir; lockstep "
@@ -37,9 +39,13 @@ std::string_view next_step(int reason) {
   }
 }
 
+std::string shown(const fs::path& path) { return printable(path.string()); }
+
 Error cannot_write(const fs::path& path, int reason) {
-  return Error(fmt::format("cannot write {}: {}\n  next:    {}", path.string(),
-                           std::generic_category().message(reason),
+  return Error(fmt::format("cannot write {}: {}\n  next:    {}", shown(path),
+                           reason == ENXIO
+                               ? "it is not a regular file"
+                               : std::generic_category().message(reason),
                            next_step(reason)));
 }
 
@@ -54,8 +60,15 @@ void sync_folder(const fs::path& path) {
 
 PartialFile::PartialFile(fs::path target)
     : target_(std::move(target)), path_(target_.string() + ".part") {
-  do open();
-  while (!lock());
+  constexpr int kAttempts = 100;
+  for (int attempt = 0; attempt < kAttempts; ++attempt) {
+    open();
+    if (lock()) return;
+  }
+  throw Error(fmt::format(
+      "other processes replace {} again and again\n"
+      "  next:    wait until they end, or name another folder with --data-dir",
+      shown(path_)));
 }
 
 void PartialFile::fail(int reason) const { throw cannot_write(path_, reason); }
@@ -77,7 +90,7 @@ bool PartialFile::lock() {
     throw Error(fmt::format(
         "{} is being written by {}\n"
         "  next:    wait until it ends, or name another folder with --data-dir",
-        path_.string(),
+        shown(path_),
         holder ? fmt::format("process {}", *holder) : "another process"));
   }
   struct stat held {
@@ -85,7 +98,10 @@ bool PartialFile::lock() {
   if (::fstat(file_.get(), &held) != 0) fail(errno);
   if (!S_ISREG(held.st_mode))
     throw Error(fmt::format("{} is not a regular file\n  next:    move it away",
-                            path_.string()));
+                            shown(path_)));
+  if (held.st_nlink > 1)  // writing would change another file, too
+    throw Error(fmt::format("{} has another name\n  next:    move it away",
+                            shown(path_)));
   size_ = static_cast<std::uint64_t>(held.st_size);
   return ::lstat(path_.c_str(), &named) == 0 && named.st_dev == held.st_dev &&
          named.st_ino == held.st_ino;
@@ -113,6 +129,7 @@ void PartialFile::finish() {
   if (::fsync(file_.get()) != 0) fail(errno);
   if (::rename(path_.c_str(), target_.c_str()) != 0)
     throw cannot_write(target_, errno);
+  file_.reset();
   sync_folder(target_.parent_path());
 }
 
@@ -120,15 +137,30 @@ void PartialFile::remove() {
   if (::unlink(path_.c_str()) != 0 && errno != ENOENT) fail(errno);
 }
 
+void remove_part_of(const fs::path& target) {
+  std::error_code ignored;
+  if (!fs::is_regular_file(
+          fs::symlink_status(target.string() + ".part", ignored)))
+    return;
+  try {
+    PartialFile(target).remove();
+  } catch (const Error&) {
+    // It stays: another process writes it, or this user may not.
+  }
+}
+
 void make_folder(const fs::path& path) {
   std::error_code refused;
   fs::create_directories(path, refused);
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) return;
-  throw Error(
-      fmt::format("cannot make the folder {}: {}\n  next:    {}", path.string(),
-                  refused ? refused.message() : "there is a file of that name",
-                  next_step(refused.value())));
+  std::string why = "there is a file of that name";
+  if (fs::is_symlink(path, ignored))
+    why = "there is a link of that name that leads to no folder";
+  else if (refused && !fs::exists(path, ignored))
+    why = refused.message();
+  throw Error(fmt::format("cannot make the folder {}: {}\n  next:    {}",
+                          shown(path), why, next_step(refused.value())));
 }
 
 }  // namespace lockstep

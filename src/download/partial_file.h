@@ -32,8 +32,8 @@ class PartialFile {
   // Empties the file.
   void restart();
 
-  // Gives the file its name, in the place of any other file, and returns once
-  // both are on the disk.
+  // Gives the file its name, in the place of any other file, and closes it;
+  // returns once both are on the disk.
   void finish();
 
   // Deletes the file.
@@ -49,6 +49,10 @@ class PartialFile {
   FileDescriptor file_;
   std::uint64_t size_ = 0;
 };
+
+// Deletes TARGET.part, if there is one that can be deleted and no process
+// writes it.
+void remove_part_of(const std::filesystem::path& target);
 
 // Makes the folder `path`, and those above it. Error, with the next step, where
 // it cannot be made or is a file.

@@ -1,6 +1,8 @@
 #include "src/download/partial_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -31,6 +33,8 @@ void append(PartialFile& file, std::string_view text) {
 TEST(PartialFile, TakesItsNameWhenItIsFinished) {
   const TestDirectory folder;
   std::ofstream(folder / "data") << "an older file";
+  const int number =
+      FileDescriptor(::open("/dev/null", O_RDONLY | O_CLOEXEC)).get();
   PartialFile file(folder / "data");
   append(file, "ab");
   append(file, "c");
@@ -39,6 +43,8 @@ TEST(PartialFile, TakesItsNameWhenItIsFinished) {
   file.finish();
   EXPECT_EQ(contents(folder / "data"), "abc");
   EXPECT_THAT(folder.entries(), ElementsAre("data"));
+  const FileDescriptor lowest(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+  EXPECT_EQ(lowest.get(), number) << "the finished file is still open";
 }
 
 TEST(PartialFile, GoesOnFromWhatAnotherOneLeft) {
@@ -80,6 +86,31 @@ TEST(PartialFile, FollowsNoLinkAndOpensNoFolder) {
   fs::create_directory(folder / "folder.part");
   EXPECT_THAT(error_text<Error>([&] { PartialFile file(folder / "folder"); }),
               HasSubstr("folder.part"));
+}
+
+TEST(PartialFile, WritesNoFileWithAnotherNameAndNoSocket) {
+  const TestDirectory folder;
+  std::ofstream(folder / "other") << "kept";
+  fs::create_hard_link(folder / "other", folder / "data.part");
+  EXPECT_THAT(error_text<Error>([&] { PartialFile file(folder / "data"); }),
+              AllOf(HasSubstr("has another name"), HasSubstr("move it away")));
+  EXPECT_EQ(contents(folder / "other"), "kept");
+  ASSERT_EQ(::mknod((folder / "s.part").c_str(), S_IFSOCK | 0600, 0), 0);
+  EXPECT_THAT(error_text<Error>([&] { PartialFile file(folder / "s"); }),
+              AllOf(HasSubstr("not a regular file"), HasSubstr("move it")));
+}
+
+TEST(PartialFile, IsRemovedUnlessAProcessWritesIt) {
+  const TestDirectory folder;
+  remove_part_of(folder / "data");
+  EXPECT_THAT(folder.entries(), IsEmpty());
+  {
+    const PartialFile written(folder / "data");
+    remove_part_of(folder / "data");
+    EXPECT_THAT(folder.entries(), ElementsAre("data.part"));
+  }
+  remove_part_of(folder / "data");
+  EXPECT_THAT(folder.entries(), IsEmpty());
 }
 
 TEST(PartialFile, KeepsWhatItHasWhenTheDiskIsFull) {
@@ -126,6 +157,9 @@ TEST(PartialFile, HasAFolderThatIsMadeBefore) {
     EXPECT_THAT(error_text<Error>([&] { make_folder(folder / name); }),
                 HasSubstr("next:"))
         << name;
+  fs::create_symlink(folder / "nowhere", folder / "link");
+  EXPECT_THAT(error_text<Error>([&] { make_folder(folder / "link"); }),
+              HasSubstr("leads to no folder"));
 }
 
 }  // namespace

@@ -67,17 +67,6 @@ bool training_finds(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-bool is_right_at(const FilePlaces& places, const fs::path& path) {
-  try {
-    return is_right_file(path, *places.file, places.contents);
-  } catch (const SystemError& error) {
-    refuse(path,
-           "cannot be read: " +
-               std::generic_category().message(error.error_number()),
-           "make it readable or move it away");
-  }
-}
-
 void check_target(const FilePlaces& places, WrongFiles wrong) {
   std::error_code ignored;
   const auto type = fs::symlink_status(places.target, ignored).type();
@@ -93,10 +82,17 @@ void check_target(const FilePlaces& places, WrongFiles wrong) {
 
 bool is_right_file(const fs::path& path, const KnownFile& file,
                    const KnownFile* contents) {
-  return is_file(path) &&
-         (has_bytes(path, file) ||
-          (contents != nullptr &&
-           (has_bytes(path, *contents) || holds(path, *contents))));
+  if (!is_file(path)) return false;
+  try {
+    return has_bytes(path, file) ||
+           (contents != nullptr &&
+            (has_bytes(path, *contents) || holds(path, *contents)));
+  } catch (const SystemError& error) {
+    refuse(path,
+           "cannot be read: " +
+               std::generic_category().message(error.error_number()),
+           "make it readable, move it away");
+  }
 }
 
 std::vector<FilePlaces> places_of_files(const KnownDownload& known,
@@ -120,7 +116,9 @@ std::optional<fs::path> find_right_file(const FilePlaces& places,
                                         WrongFiles wrong) {
   const auto target = std::ranges::find(places.paths, places.target);
   const auto found = std::ranges::find_if(places.paths, training_finds);
-  if (found != places.paths.end() && is_right_at(places, *found)) return *found;
+  if (found != places.paths.end() &&
+      is_right_file(*found, *places.file, places.contents))
+    return *found;
   if (found < target)
     refuse(*found,
            "is another file than the known one, and lockstep train would read "

@@ -2,7 +2,7 @@
 // right.
 //
 // Threads: any thread.
-// Errors:  SystemError for a file that cannot be read, unless stated otherwise.
+// Errors:  Error, with the next step, for a file that cannot be read.
 #pragma once
 
 #include <filesystem>

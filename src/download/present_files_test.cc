@@ -13,6 +13,7 @@
 #include "src/base/testing/test_directory.h"
 #include "src/data/testing/idx_samples.h"
 #include "src/download/checksum.h"
+#include "src/net/testing/another_user.h"
 
 namespace lockstep {
 namespace {
@@ -81,6 +82,17 @@ TEST_F(PresentFiles, ReplaceNoFolder) {
   fs::create_directory(folder_ / "train-labels-idx1-ubyte.gz");
   EXPECT_THAT(error_text<Error>([&] { found(WrongFiles::kReplace); }),
               AllOf(HasSubstr("is a folder"), HasSubstr("next:")));
+}
+
+TEST_F(PresentFiles, ThatCannotBeReadAreNamedWithTheNextStep) {
+  LOCKSTEP_NEEDS_ROOT();
+  write("train-labels-idx1-ubyte", plain_);
+  fs::permissions(folder_.path(), fs::perms::all);
+  fs::permissions(folder_ / "train-labels-idx1-ubyte", fs::perms::none);
+  const AnotherUser other;
+  EXPECT_THAT(error_text<Error>([&] { found(); }),
+              AllOf(HasSubstr("cannot be read: Permission denied"),
+                    HasSubstr("next:")));
 }
 
 TEST_F(PresentFiles, AreNamedWithoutControlCharacters) {

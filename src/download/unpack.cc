@@ -8,12 +8,12 @@
 #include <cstddef>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/printable.h"
+#include "src/download/base_address.h"
 #include "src/download/partial_file.h"
 
 namespace lockstep {
@@ -68,10 +68,9 @@ class Unpacking {
 };
 
 void Unpacking::fail(const std::string& problem) const {
-  throw InvalidArgument(fmt::format(
-      "cannot unpack {}: {}\n"
-      "  next:    download it anew, or name another server with --from",
-      path_.string(), problem));
+  throw Error(
+      fmt::format("cannot unpack {}: {}\n  next:    download it anew, or {}",
+                  printable(path_.string()), problem, kOtherServer));
 }
 
 std::string Unpacking::reason() const {
@@ -180,11 +179,11 @@ void Unpacking::run() {
       write(*file);
     }
     check_complete();
+    for (auto& [name, file] : written_) file->finish();
   } catch (...) {
     for (auto& [name, file] : written_) file->remove();
     throw;
   }
-  for (auto& [name, file] : written_) file->finish();
 }
 
 }  // namespace

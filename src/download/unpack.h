@@ -4,8 +4,8 @@
 // regular files of their known sizes, and none outside the given folder.
 //
 // Threads: one thread at a time per folder.
-// Errors:  InvalidArgument for an archive that is damaged, or has anything
-//          unexpected in it; no file is in place then. Those of PartialFile.
+// Errors:  Error for an archive that is damaged, or has anything unexpected in
+//          it; no file is in place then. Those of PartialFile.
 #pragma once
 
 #include <filesystem>

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/download/testing/archive_file.h"
@@ -44,7 +45,7 @@ class Unpack : public testing::Test {
     write({{.path = "inner/train.bin", .contents = "train"},
            item,
            {.path = "inner/test.bin", .contents = "abc"}});
-    std::string text = error_text([&] { unpack(); });
+    std::string text = error_text<Error>([&] { unpack(); });
     EXPECT_THAT(folder_.entries(), UnorderedElementsAre("target", "a.tar.gz"));
     EXPECT_TRUE(fs::is_empty(target())) << text;
     return text;
@@ -89,11 +90,11 @@ TEST_F(Unpack, RefusesLinksAndDevices) {
 TEST_F(Unpack, RefusesALinkInThePlaceOfAFile) {
   write({{.path = "inner/train.bin", .type = AE_IFLNK, .link = "../../evil"},
          {.path = "inner/test.bin", .contents = "abc"}});
-  EXPECT_THAT(error_text([&] { unpack(); }),
+  EXPECT_THAT(error_text<Error>([&] { unpack(); }),
               HasSubstr("train.bin is not a regular file"));
   write({{.path = "inner/test.bin", .contents = "abc"},
          {.path = "inner/train.bin", .hardlink = "inner/test.bin"}});
-  EXPECT_THAT(error_text([&] { unpack(); }),
+  EXPECT_THAT(error_text<Error>([&] { unpack(); }),
               HasSubstr("train.bin is not a regular file"));
   EXPECT_TRUE(fs::is_empty(target()));
 }
@@ -101,7 +102,7 @@ TEST_F(Unpack, RefusesALinkInThePlaceOfAFile) {
 TEST_F(Unpack, RefusesOtherSizes) {
   write({{.path = "inner/train.bin", .contents = "larger"},
          {.path = "inner/test.bin", .contents = "abc"}});
-  EXPECT_THAT(error_text([&] { unpack(); }),
+  EXPECT_THAT(error_text<Error>([&] { unpack(); }),
               HasSubstr("train.bin has 6 bytes, but the right file has 5"));
   EXPECT_THAT(refusal({.path = "inner/huge",
                        .contents = std::string(std::size_t{2} << 20, 'x')}),
@@ -112,7 +113,7 @@ TEST_F(Unpack, RefusesAFileThatIsTwiceInItOrMissing) {
   EXPECT_THAT(refusal({.path = "inner/train.bin", .contents = "TRAIN"}),
               HasSubstr("train.bin is twice in it"));
   write({{.path = "inner/train.bin", .contents = "train"}});
-  EXPECT_THAT(error_text([&] { unpack(); }),
+  EXPECT_THAT(error_text<Error>([&] { unpack(); }),
               HasSubstr("inner/test.bin is missing"));
   EXPECT_TRUE(fs::is_empty(target()));
 }
@@ -126,15 +127,27 @@ TEST_F(Unpack, RefusesADamagedArchive) {
        {std::string("no archive"), whole.substr(0, whole.size() / 2),
         std::string()}) {
     std::ofstream(archive, std::ios::binary) << damaged;
-    EXPECT_THAT(error_text([&] { unpack(); }), HasSubstr("cannot unpack"));
+    EXPECT_THAT(error_text<Error>([&] { unpack(); }),
+                HasSubstr("cannot unpack"));
+    EXPECT_THAT(error_text([&] { unpack(); }), HasSubstr("another error"))
+        << "the user's arguments are not at fault";
     EXPECT_TRUE(fs::is_empty(target()));
   }
+}
+
+TEST_F(Unpack, LeavesNoPartsWhenAFileCannotTakeItsName) {
+  fs::create_directories(target() / "train.bin/a");
+  write({{.path = "inner/train.bin", .contents = "train"},
+         {.path = "inner/test.bin", .contents = "abc"}});
+  EXPECT_THAT(error_text<Error>([&] { unpack(); }), HasSubstr("train.bin"));
+  EXPECT_FALSE(fs::exists(target() / "train.bin.part"));
+  EXPECT_FALSE(fs::exists(target() / "test.bin.part"));
 }
 
 TEST_F(Unpack, LeavesWhatWasThereWhenItFails) {
   std::ofstream(target() / "train.bin") << "mine";
   write({{.path = "inner/train.bin", .contents = "train"}});
-  EXPECT_THAT(error_text([&] { unpack(); }), HasSubstr("missing"));
+  EXPECT_THAT(error_text<Error>([&] { unpack(); }), HasSubstr("missing"));
   EXPECT_EQ(contents(target() / "train.bin"), "mine");
 }
 

@@ -368,7 +368,9 @@ class Download(unittest.TestCase):
     def test_a_complete_part_needs_no_server(self):
         self.have_all_but(IMAGES)
         (self.folder / f"{IMAGES}.part").write_bytes(FILES[IMAGES])
-        self.expect_all(self.download(base=NOWHERE))
+        result = self.download(base=NOWHERE)
+        self.expect_all(result)
+        self.assertIn(f"{IMAGES}: complete\n", result.stdout)
 
     def test_a_complete_part_of_a_file_compressed_anew_is_right(self):
         self.have_all_but(LABELS)
@@ -501,6 +503,44 @@ class Download(unittest.TestCase):
             self.server.released.wait(0.01)
         return part
 
+    def test_an_output_that_cannot_be_written_is_an_error(self):
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            result = self.download(stdout=full)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot be written", result.stderr)
+        self.expect_all(self.download(base=NOWHERE))
+
+    def test_a_closed_output_is_not_written_into_a_file(self):
+        program = os.environ.get("LOCKSTEP_DOWNLOAD_PROGRAM") or str(
+            Path(COMMAND).with_name("lockstep-download"))
+        words = command(self.folder, self.server.address)[3:]
+        result = subprocess.run(
+            ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", program, *words],
+            env=environment(), check=False, timeout=WAIT_S)
+        self.assertEqual(result.returncode, 0)
+        self.expect_all(self.download(base=NOWHERE))
+        shown = subprocess.run([program, "--help"], text=True, check=True,
+                               capture_output=True, timeout=WAIT_S)
+        self.assertIn("lockstep data download --help", shown.stdout)
+
+    def test_neither_libtorch_nor_a_current_folder_is_needed(self):
+        self.have_all_but()
+        self.expect_all(self.download(variables={"LOCKSTEP_TORCH": "/none"}))
+        gone = self.folder.parent / "gone"
+        gone.mkdir()
+        result = subprocess.run(
+            ["sh", "-c", 'rmdir "$0"; exec "$@"', str(gone),
+             *command("relative", NOWHERE)], env=environment(), cwd=gone,
+            text=True, capture_output=True, check=False, timeout=WAIT_S)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("the current folder cannot be found", result.stderr)
+        self.assertIn("\n  next:", result.stderr)
+
+    def test_a_part_is_removed_once_its_file_is_right(self):
+        self.have_all_but()
+        (self.folder / f"{IMAGES}.part").write_bytes(b"stale")
+        self.expect_all(self.download(base=NOWHERE))
+
     def test_a_second_process_leaves_a_file_to_the_first(self):
         self.have_all_but(IMAGES)
         self.server.how = self.stall_at_half
@@ -551,6 +591,11 @@ class Download(unittest.TestCase):
         for base in ("ftp://host/", "host/folder", "http://", "https://h/?a=b"):
             with self.subTest(base=base):
                 self.refusal(base=base, code=2)
+        self.assertIn(f"file://{DEBIAN}", self.refusal(base=DEBIAN, code=2))
+        for flag in "--from", "--data-dir":
+            result = self.download(flag, "")
+            self.assertEqual(result.returncode, 2)
+            self.assertIn("expected a value", result.stderr)
         result = subprocess.run(
             command(self.folder, NOWHERE, dataset="fashion-mnst"), text=True,
             capture_output=True, check=False, timeout=WAIT_S)

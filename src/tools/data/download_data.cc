@@ -16,6 +16,10 @@ constexpr Companion kDownload{.name = "lockstep-download",
                               .variable = "LOCKSTEP_DOWNLOAD_PROGRAM"};
 constexpr int kLongestTimeout = 86'400;
 
+std::string not_empty(const std::string& value) {
+  return value.empty() ? "expected a value, got \"\"" : "";
+}
+
 }  // namespace
 
 void add_download_data_options(CLI::App& command,
@@ -32,11 +36,13 @@ void add_download_data_options(CLI::App& command,
       .add_option("--from", options.from,
                   "The http, https or file address of a folder that has the "
                   "same files [the address that the dataset is known for]")
+      ->check(not_empty)
       ->type_name("URL");
   command
       .add_option("--data-dir", options.data_dir,
                   "The folder to put them into, which lockstep train takes "
                   "too [where it looks without the flag]")
+      ->check(not_empty)
       ->type_name("DIR");
   command
       .add_option("--timeout", options.timeout_seconds,
@@ -75,7 +81,7 @@ void run_download(const DownloadDataRequest& request,
   std::vector<std::string> command{require_companion(kDownload, lookup)};
   command.insert(command.end(), request.arguments.begin(),
                  request.arguments.end());
-  become(command);
+  execute(command);
 }
 
 }  // namespace lockstep

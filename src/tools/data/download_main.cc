@@ -9,14 +9,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
-#include "lockstep/base/error.h"
-#include "src/base/exit_codes.h"
+#include "src/base/name_table.h"
+#include "src/base/printable.h"
 #include "src/base/process_environment.h"
+#include "src/base/program_main.h"
+#include "src/base/report_text.h"
 #include "src/download/download.h"
 #include "src/launch/output/terminal_style.h"
 #include "src/tools/data/download_data.h"
@@ -38,7 +40,7 @@ class PrintedDownload final : public DownloadView {
       : moves_(terminal_style(STDOUT_FILENO, environment_variable).moving) {}
 
   void file_was_there(const fs::path& file) override {
-    print(fmt::format("{}: already there", file.string()));
+    print(file, "already there");
   }
 
   void file_grows(const fs::path& file, std::uint64_t bytes,
@@ -47,9 +49,12 @@ class PrintedDownload final : public DownloadView {
     const auto now = std::chrono::steady_clock::now();
     if (!moves_ || now < next_) return;
     next_ = now + kBetween;
-    fmt::print("\r\033[K{}: {} of {}", file.filename().string(),
-               amount(static_cast<double>(bytes)),
-               amount(static_cast<double>(total)));
+    const std::string line = fmt::format(
+        "{}: {} of {}", file.filename().string(),
+        amount(static_cast<double>(bytes)), amount(static_cast<double>(total)));
+    const auto columns =
+        static_cast<std::size_t>(std::max(terminal_columns(STDOUT_FILENO), 2));
+    fmt::print("\r\033[K{}", line.substr(0, columns - 1));
     std::fflush(stdout);
     is_drawn_ = true;
   }
@@ -57,9 +62,13 @@ class PrintedDownload final : public DownloadView {
   void file_is_complete(const fs::path& file, std::uint64_t arrived,
                         std::chrono::duration<double> duration) override {
     const auto bytes = static_cast<double>(arrived);
-    print(fmt::format("{}: {}, {}/s", file.string(), amount(bytes),
-                      amount(bytes / std::max(duration.count(), 1e-3))));
+    if (arrived == 0) return print(file, "complete");
+    print(file, fmt::format("{}, {}/s", amount(bytes),
+                            amount(bytes / std::max(duration.count(), 1e-3))));
   }
+
+  // That of the program when all files are there.
+  int exit_code() const { return exit_code_; }
 
   // Ends a line that still moves, for the message of an error.
   void clear() {
@@ -69,23 +78,29 @@ class PrintedDownload final : public DownloadView {
   }
 
  private:
-  void print(const std::string& line) {
+  void print(const fs::path& file, std::string_view text) {
     clear();
-    fmt::print("{}\n", line);
-    std::fflush(stdout);
+    if (exit_code_ == 0)
+      exit_code_ =
+          print_report(fmt::format("{}: {}\n", printable(file.string()), text));
   }
 
   bool moves_;
+  int exit_code_ = 0;
   bool is_drawn_ = false;
   std::chrono::steady_clock::time_point next_{};
 };
 
-void run(std::span<const char* const> arguments) {
+int run(std::span<const char* const> arguments) {
+  if (arguments.size() == 1 && std::string_view(arguments[0]) == "--help")
+    return print_report(
+        "lockstep data download executes this program with its arguments: see "
+        "lockstep data download --help\n");
   const DownloadDataOptions options = parse_download_data(arguments);
   PrintedDownload view;
   try {
     download_dataset(
-        {.dataset = options.dataset,
+        {.known = row_named(kDownloads, "dataset", options.dataset),
          .base = options.from,
          .folder = options.data_dir,
          .wrong = options.force ? WrongFiles::kReplace : WrongFiles::kRefuse,
@@ -96,24 +111,12 @@ void run(std::span<const char* const> arguments) {
     view.clear();
     throw;
   }
+  return view.exit_code();
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  const auto fail = [](const std::exception& error, int code) {
-    std::fprintf(stderr, "lockstep: %s\n", error.what());
-    return code;
-  };
-  const auto size = static_cast<std::size_t>(count);
-  try {
-    lockstep::run(std::span<const char* const>(arguments, size)
-                      .subspan(size > 0 ? 1 : 0));
-    return 0;
-  } catch (const lockstep::InvalidArgument& error) {
-    return fail(error, lockstep::kExitUsage);
-  } catch (const std::exception& error) {
-    return fail(error, lockstep::kExitFailed);
-  }
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

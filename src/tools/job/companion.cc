@@ -67,6 +67,13 @@ std::string torch_library_folder(const EnvironmentLookup& lookup) {
       *named, library));
 }
 
+void execute(const std::vector<std::string>& command,
+             const std::vector<std::string>& environment) {
+  ::execve(command.front().c_str(), pointers_to(command).data(),
+           pointers_to(environment).data());
+  throw SystemError("cannot start " + command.front(), errno);
+}
+
 void become(const std::vector<std::string>& command,
             std::vector<std::string> environment) {
   prepend_library_folder(environment,
@@ -77,9 +84,7 @@ void become(const std::vector<std::string>& command,
   });
   if (const std::string plugins = plugin_folder(); !plugins.empty() && !users)
     environment.push_back(variable + plugins);
-  ::execve(command.front().c_str(), pointers_to(command).data(),
-           pointers_to(environment).data());
-  throw SystemError("cannot start " + command.front(), errno);
+  execute(command, environment);
 }
 
 }  // namespace lockstep

@@ -36,10 +36,15 @@ std::string require_companion(const Companion& companion,
 // not set. InvalidArgument when there is no LibTorch in it.
 std::string torch_library_folder(const EnvironmentLookup& lookup);
 
-// Executes that program in this process, with variables that point to our
-// plug-ins and LibTorch, as a launcher sets them for its workers. `command` is
-// its path and arguments, `environment` its variables as "NAME=value".
-// SystemError when it cannot start.
+// Executes that program in this process. `command` is its path and arguments,
+// `environment` its variables as "NAME=value". SystemError when it cannot
+// start.
+[[noreturn]] void execute(
+    const std::vector<std::string>& command,
+    const std::vector<std::string>& environment = current_environment());
+
+// The same for a program that loads LibTorch or our plug-ins: with variables
+// that point to them, as a launcher sets them for its workers.
 [[noreturn]] void become(
     const std::vector<std::string>& command,
     std::vector<std::string> environment = current_environment());
