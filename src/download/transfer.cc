@@ -93,6 +93,7 @@ class Attempt {
   void set_callbacks();
   CURLcode perform();
   void check_status() const;
+  std::uint64_t read_header();
   void begin_body();
   std::uint64_t read_content_range();
   void receive(std::span<const std::byte> bytes);
@@ -102,6 +103,7 @@ class Attempt {
   long status() const;
   std::string header(const char* name) const;
   std::string reason(CURLcode result) const;
+  [[noreturn]] void refuse_larger() const;
   [[noreturn]] void fail(CURLcode result) const;
   [[noreturn]] void fail(std::string_view what, std::string_view next) const;
 
@@ -280,25 +282,23 @@ std::uint64_t Attempt::read_content_range() {
   return number_after("bytes ").value_or(0);
 }
 
+// Sets total_, if the header says it; returns the first byte of the answer.
+std::uint64_t Attempt::read_header() {
+  check_status();
+  if (status() == kPartialContent) return read_content_range();
+  curl_off_t length = -1;
+  curl_easy_getinfo(handle_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+  if (length >= 0) total_ = static_cast<std::uint64_t>(length);
+  return 0;
+}
+
 // The header has arrived. A server that has no parts of files, or no longer
 // this file, sends it from the beginning.
 void Attempt::begin_body() {
   in_body_ = true;
-  if (is_local_) return;  // libcurl reads the part itself
-  check_status();
-  const bool in_part = status() == kPartialContent;
-  std::uint64_t first = 0;
-  curl_off_t length = -1;
-  if (in_part)
-    first = read_content_range();
-  else if (curl_easy_getinfo(handle_, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T,
-                             &length) == CURLE_OK &&
-           length >= 0)
-    total_ = static_cast<std::uint64_t>(length);
-  if (total_ && *total_ > transfer_.most_bytes)
-    fail(fmt::format("it is larger than the {} bytes of the right file",
-                     transfer_.most_bytes),
-         kOtherServer);
+  // libcurl reads the part of a local file itself.
+  const std::uint64_t first = is_local_ ? offset_ : read_header();
+  if (total_ && *total_ > transfer_.most_bytes) refuse_larger();
   if (first == offset_) return;
   if (total_ && *total_ < offset_)
     fail(fmt::format("the server has {} bytes, but {} have arrived before",
@@ -306,18 +306,22 @@ void Attempt::begin_body() {
          fmt::format("delete {}, or {}", printable(file_.path().string()),
                      kOtherServer));
   file_.restart();
-  if (in_part)
+  if (status() == kPartialContent)
     fail("the server sent another part of the file than it was asked for",
          "repeat the command, which asks for the whole file");
+}
+
+void Attempt::refuse_larger() const {
+  fail(fmt::format("it is larger than the {} bytes of the right file",
+                   transfer_.most_bytes),
+       kOtherServer);
 }
 
 void Attempt::receive(std::span<const std::byte> bytes) {
   if (!in_body_) begin_body();
   if (file_.size() + bytes.size() > transfer_.most_bytes) {
     file_.restart();
-    fail(fmt::format("it is larger than the {} bytes of the right file",
-                     transfer_.most_bytes),
-         kOtherServer);
+    refuse_larger();
   }
   file_.append(bytes);
   received_ += bytes.size();

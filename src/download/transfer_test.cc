@@ -50,6 +50,13 @@ TEST_F(Transfer, KeepsAPartThatIsLongerThanTheFile) {
   EXPECT_EQ(contents(file_.path()), "abcde");
 }
 
+TEST_F(Transfer, KeepsAPartOfAFileThatIsTooLarge) {
+  std::ofstream(source_) << "abcdefg";
+  file_.append(std::as_bytes(std::span(std::string_view("abc"))));
+  EXPECT_THAT(refusal(), HasSubstr("larger than the 6 bytes"));
+  EXPECT_EQ(contents(file_.path()), "abc");
+}
+
 TEST_F(Transfer, ReadsRegularFilesAlone) {
   EXPECT_THAT(refusal(), HasSubstr("No such file"));
   fs::create_directory(source_);

@@ -4,8 +4,10 @@ each call names it with --from, and none reaches a network.
 The files are Fashion-MNIST's, from Debian's package.
 """
 import contextlib
+import fcntl
 import gzip
 import os
+import pty
 import resource
 import shutil
 import signal
@@ -13,6 +15,7 @@ import ssl
 import struct
 import subprocess
 import tempfile
+import termios
 import threading
 import unittest
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -163,11 +166,11 @@ class Download(unittest.TestCase):
             **options)
 
     @contextlib.contextmanager
-    def started(self, *flags):
+    def started(self, *flags, stdout=subprocess.PIPE, variables=None):
         with subprocess.Popen(
                 command(self.folder, self.server.address, *flags),
-                env=environment(), text=True, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                env={**environment(), **(variables or {})}, text=True,
+                stdout=stdout, stderr=subprocess.PIPE,
                 preexec_fn=take_interrupts) as process:
             try:
                 yield process
@@ -509,6 +512,26 @@ class Download(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertIn("cannot be written", result.stderr)
         self.expect_all(self.download(base=NOWHERE))
+
+    def test_a_line_that_moves_is_no_longer_than_the_terminal_is_wide(self):
+        self.have_all_but(IMAGES)
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        fcntl.ioctl(follower, termios.TIOCSWINSZ,
+                    struct.pack("HHHH", 24, 20, 0, 0))
+        with self.started(stdout=follower,
+                          variables={"TERM": "xterm"}) as process:
+            os.close(follower)
+            output = b""
+            with contextlib.suppress(OSError):  # EIO: the program has ended
+                while piece := os.read(leader, 4096):
+                    output += piece
+            process.communicate(timeout=WAIT_S)
+        moving = output.split(b"\r\x1b[K")[1:-1]
+        self.assertTrue(moving, output)
+        for line in moving:
+            self.assertTrue(b"t10k-images".startswith(line[:11]), line)
+            self.assertLessEqual(len(line), 19)
 
     def test_a_closed_output_is_not_written_into_a_file(self):
         program = os.environ.get("LOCKSTEP_DOWNLOAD_PROGRAM") or str(
