@@ -1,4 +1,4 @@
-// Downloads the files of a known data set to where training finds them.
+// Downloads the files of a known dataset to where training finds them.
 //
 // Each file is written as NAME.part, checked, and only then named NAME. A
 // stopped download goes on where it ended. Right files that are already there

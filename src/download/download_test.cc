@@ -19,7 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 class RecordedView final : public DownloadView {
  public:
@@ -104,13 +103,6 @@ TEST_F(ArchiveDownload, RemovesAPartThatNothingNeeds) {
   std::ofstream(data_ / "a.tar.gz.part") << "stale";
   download();
   expect_files();
-}
-
-TEST_F(ArchiveDownload, CountsWhatArrivesAfterANewBeginning) {
-  fs::create_directory(data_);
-  std::ofstream(data_ / "a.tar.gz.part")
-      << std::string(files_[0].bytes + 1, 'x');
-  EXPECT_EQ(download().bytes, files_[0].bytes);
 }
 
 TEST_F(ArchiveDownload, NamesAPartThatWasWrongWithoutARequest) {

@@ -1,10 +1,11 @@
-// Where the files of the known data sets are, and how a downloaded file is
+// Where the files of the known datasets are, and how a downloaded file is
 // recognised.
 //
 // The checksums of files are those that torchvision's mnist.py and
 // https://www.cs.toronto.edu/~kriz/cifar.html give. Those of contents serve for
-// files that someone compressed anew, as Debian's dataset-fashion-mnist did;
-// MD5 is what these sources have. It tells a damaged file, not a forged one.
+// files that a mirror compressed anew, as Debian's dataset-fashion-mnist does.
+// MD5 is what these sources publish. It recognises a damaged file, not a forged
+// one.
 //
 // Threads: any thread.
 #pragma once
@@ -25,7 +26,7 @@ struct KnownFile {
 enum class Packing { kGzip, kTarGzip };
 
 struct KnownDownload {
-  std::string_view name;  // of the data set, as known_datasets.h has it
+  std::string_view name;  // of the dataset, as known_datasets.h has it
   std::string_view base;  // the address of the folder of `files`
   Packing packing = Packing::kGzip;
   std::span<const KnownFile> files;

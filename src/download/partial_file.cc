@@ -85,7 +85,7 @@ void PartialFile::open() {
 // Returns whether the file still has its name: another process may have
 // finished or deleted it before this one had the lock.
 bool PartialFile::lock() {
-  if (try_to_lock(file_, path_.string()) == LockAttempt::kInUse) {
+  if (try_to_lock(file_, shown(path_)) == LockAttempt::kInUse) {
     const auto holder = lock_holder(file_);
     throw Error(fmt::format(
         "{} is being written by {}\n"

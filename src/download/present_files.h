@@ -1,4 +1,4 @@
-// Which files of a known data set a folder already has, and whether they are
+// Which files of a known dataset a folder already has, and whether they are
 // right.
 //
 // Threads: any thread.

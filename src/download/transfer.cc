@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <charconv>
 #include <exception>
 #include <filesystem>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "src/base/number_in.h"
 #include "src/base/printable.h"
 #include "src/base/version.h"
 #include "src/download/base_address.h"
@@ -103,6 +103,7 @@ class Attempt {
   long status() const;
   std::string header(const char* name) const;
   std::string reason(CURLcode result) const;
+  [[noreturn]] void refuse_shorter() const;
   [[noreturn]] void refuse_larger() const;
   [[noreturn]] void fail(CURLcode result) const;
   [[noreturn]] void fail(std::string_view what, std::string_view next) const;
@@ -183,11 +184,7 @@ std::optional<std::string> Attempt::run() {
     if (!is_local_) read_content_range();
     // The checksum shows whether it is the right file.
     if (total_ == file_.size()) return std::nullopt;
-    fail(fmt::format("the file there is not longer than the {} bytes that have "
-                     "arrived",
-                     file_.size()),
-         fmt::format("delete {}, or {}", printable(file_.path().string()),
-                     kOtherServer));
+    refuse_shorter();
   }
   if (!may_pass(result, status())) fail(result);
   return reason(result);
@@ -269,17 +266,16 @@ void Attempt::check_status() const {
 // Sets total_ and returns the first byte of the answer: "bytes 10-19/100",
 // "bytes */100" or "bytes 10-19/*".
 std::uint64_t Attempt::read_content_range() {
+  constexpr std::string_view kUnit = "bytes ";
   const std::string text = header("Content-Range");
-  const auto number_after = [&](std::string_view sign) {
-    std::uint64_t number = 0;
-    const std::size_t place = text.find(sign);
-    if (place == text.npos) return std::optional<std::uint64_t>();
-    const char* first = text.data() + place + sign.size();
-    const auto end = std::from_chars(first, text.data() + text.size(), number);
-    return end.ec == std::errc() ? std::optional(number) : std::nullopt;
-  };
-  total_ = number_after("/");
-  return number_after("bytes ").value_or(0);
+  const std::size_t dash = text.find('-');
+  const std::size_t slash = text.find('/');
+  if (slash != text.npos)
+    total_ = number_in<std::uint64_t>(std::string_view(text).substr(slash + 1));
+  if (dash == text.npos || !text.starts_with(kUnit)) return 0;
+  return number_in<std::uint64_t>(
+             std::string_view(text).substr(kUnit.size(), dash - kUnit.size()))
+      .value_or(0);
 }
 
 // Sets total_, if the header says it; returns the first byte of the answer.
@@ -300,15 +296,19 @@ void Attempt::begin_body() {
   const std::uint64_t first = is_local_ ? offset_ : read_header();
   if (total_ && *total_ > transfer_.most_bytes) refuse_larger();
   if (first == offset_) return;
-  if (total_ && *total_ < offset_)
-    fail(fmt::format("the server has {} bytes, but {} have arrived before",
-                     *total_, offset_),
-         fmt::format("delete {}, or {}", printable(file_.path().string()),
-                     kOtherServer));
+  if (total_ && *total_ < offset_) refuse_shorter();
   file_.restart();
   if (status() == kPartialContent)
     fail("the server sent another part of the file than it was asked for",
          "repeat the command, which asks for the whole file");
+}
+
+void Attempt::refuse_shorter() const {
+  fail(fmt::format("the file there is not longer than the {} bytes that have "
+                   "arrived",
+                   offset_),
+       fmt::format("delete {}, or {}", printable(file_.path().string()),
+                   kOtherServer));
 }
 
 void Attempt::refuse_larger() const {

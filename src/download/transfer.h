@@ -1,5 +1,5 @@
-// Moves a file from a server, or from another folder, to a PartialFile; libcurl
-// does the work, and no other file includes it.
+// Moves a file from a server, or from another folder, to a PartialFile, with
+// libcurl.
 //
 // Threads: one thread of a process at a time: while it works, libcurl ignores
 //          SIGPIPE.

@@ -346,14 +346,16 @@ class Download(unittest.TestCase):
 
     def test_a_server_that_sends_no_parts_is_asked_from_the_beginning(self):
         self.have_all_but(IMAGES)
-        (self.folder / f"{IMAGES}.part").write_bytes(FILES[IMAGES][:3000])
+        (self.folder / f"{IMAGES}.part").write_bytes(FILES[IMAGES][:3_000_000])
 
         def ignore_range(answer, name, asked):
             answer.send_part(FILES[name], None)
             return True
         self.server.how = ignore_range
-        self.expect_all(self.download())
-        self.assertEqual(self.ranges(IMAGES), ["bytes=3000-"])
+        result = self.download()
+        self.expect_all(result)
+        self.assertIn(f"{IMAGES}: 4.4 MB", result.stdout)
+        self.assertEqual(self.ranges(IMAGES), ["bytes=3000000-"])
 
     def test_another_part_than_the_one_asked_for_is_not_used(self):
         self.have_all_but(IMAGES)

@@ -1,5 +1,5 @@
 // `lockstep data download`: executes lockstep-download, which fetches the files
-// of a known data set. The command itself does not load libcurl, which takes as
+// of a known dataset. The command itself does not load libcurl, which takes as
 // long as all else at its start.
 //
 // Threads: the main thread.
