@@ -58,9 +58,9 @@ class ImageFolders(unittest.TestCase):
         cls.trained = cls.train("-n", 2, "--augment=imagenet", output=cls.model)
 
     @classmethod
-    def train(cls, *flags, output, data=None):
+    def train(cls, *flags, output, data=None, size=24):
         return cls.run_program(
-            COMMAND, "train", "--dataset=imagefolder", "--image-size=24",
+            COMMAND, "train", "--dataset=imagefolder", f"--image-size={size}",
             f"--data-dir={data or cls.data}", "--model=convnet", "--epochs=3",
             "--global-batch-size=16", "--lr=0.02", f"--output={output}",
             *flags)
@@ -88,9 +88,9 @@ class ImageFolders(unittest.TestCase):
             link.symlink_to(file)
         return root
 
-    def refusal(self, *flags, data=None):
+    def refusal(self, *flags, data=None, size=24):
         output = self.folder / "refused.safetensors"
-        result = self.train("-n", 1, *flags, output=output, data=data)
+        result = self.train("-n", 1, *flags, output=output, data=data, size=size)
         self.assertNotEqual(result.returncode, 0)
         self.assertFalse(output.exists())
         return result.stderr
@@ -223,7 +223,7 @@ class ImageFolders(unittest.TestCase):
         result = self.run_program(COMMAND, "predict", self.model, "-n", 1,
                                   f"--images={images}", "--output=-")
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("is not a folder, but the model", result.stderr)
+        self.assertIn("is not a folder, which the model in", result.stderr)
 
     def test_erasing_follows_the_normalisation(self):
         files = set()
@@ -315,15 +315,15 @@ class ImageFolders(unittest.TestCase):
         for flags in ((f"--checkpoint-dir={checkpoints}",), (),
                       ("--exact-pixels",)):
             output = self.folder / "pixels.safetensors"
-            result = self.train("-n", 1, "--image-size=12", *flags,
-                                output=output, data=data)
+            result = self.train("-n", 1, *flags, output=output, data=data,
+                                size=12)
             self.assertEqual(result.returncode, 0, result.stderr)
             files.append(output.read_bytes())
         self.assertEqual(files[0], files[1])
         self.assertNotEqual(files[1], files[2])
         self.assertIn("decoding", self.refusal(
-            f"--checkpoint-dir={checkpoints}", "--resume=auto", "--epochs=4",
-            "--image-size=12", "--exact-pixels", data=data))
+            f"--checkpoint-dir={checkpoints}", "--resume=auto",
+            "--exact-pixels", data=data, size=12))
 
     def test_a_damaged_test_image_always_ends_the_run(self):
         data = self.copy()
