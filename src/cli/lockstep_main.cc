@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "src/base/exit_codes.h"
+#include "src/base/main_function.h"
 #include "src/base/process_environment.h"
-#include "src/base/program_main.h"
 #include "src/base/report_text.h"
 #include "src/base/version.h"
 #include "src/cli/command_line.h"

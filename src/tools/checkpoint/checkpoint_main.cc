@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "src/base/program_main.h"
+#include "src/base/main_function.h"
 #include "src/base/report_text.h"
 #include "src/train/checkpoint/checkpoint_set.h"
 

@@ -14,10 +14,10 @@
 #include <string>
 #include <string_view>
 
+#include "src/base/main_function.h"
 #include "src/base/name_table.h"
 #include "src/base/printable.h"
 #include "src/base/process_environment.h"
-#include "src/base/program_main.h"
 #include "src/base/report_text.h"
 #include "src/download/download.h"
 #include "src/launch/output/terminal_style.h"

@@ -1,4 +1,4 @@
-#include "src/base/program_main.h"
+#include "src/base/main_function.h"
 
 #include <fcntl.h>
 
