@@ -11,10 +11,10 @@
 namespace lockstep {
 namespace {
 
-constexpr int kMost = std::numeric_limits<int>::max();
+constexpr int kMostValue = std::numeric_limits<int>::max();
 
 std::optional<int> read_int(const EnvironmentLookup& lookup, const char* name,
-                            int least, int most = kMost) {
+                            int least, int most = kMostValue) {
   const auto number = read_integer(lookup, name, least, most);
   if (!number) return std::nullopt;
   return static_cast<int>(*number);
