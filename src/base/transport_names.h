@@ -19,7 +19,7 @@ inline constexpr std::array<TransportName, 2> kTransports{{
      "between hosts, started by mpirun or srun"},
 }};
 
-// Null where there is none of that name.
+// Null for an unknown name.
 constexpr const TransportName* find_transport(std::string_view name) {
   for (const TransportName& transport : kTransports)
     if (transport.name == name) return &transport;

@@ -70,8 +70,8 @@ std::vector<std::string> take_weights(const SavedModel& saved,
 std::map<std::string, std::string> model_metadata(
     std::string_view name, const ImageDataset& trained_on);
 
-// The names of the classes as a JSON array. Of a name that is not UTF-8 it has
-// U+FFFD in the place of the bytes that are none.
+// The names of the classes as a JSON array, with U+FFFD in the place of bytes
+// that are not UTF-8.
 std::string class_names_text(const ImageDataset& dataset);
 
 // The size of the images: "1 x 28 x 28", of channels, height and width.

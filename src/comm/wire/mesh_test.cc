@@ -162,7 +162,7 @@ class LateRank {
   void call(int rank) { mesh_.call(rank); }
   void stop() { mesh_.stop(); }
 
-  // The connection to `peer`; -1 if there is none in time.
+  // The connection to `peer`; -1 if the deadline passes first.
   int socket_to(int peer) {
     std::unique_lock lock(mutex_);
     changed_.wait_for(lock, kTimeout, [&] { return sockets_.contains(peer); });

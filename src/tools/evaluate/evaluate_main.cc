@@ -242,7 +242,7 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
     throw InvalidArgument(
         "\"" + flags.images + "\" is not a folder, which " +
         (!flags.dataset.empty() ? "--dataset " + std::string(kImageFolder)
-                       : "the model in \"" + saved.file + "\"") +
+                                : "the model in \"" + saved.file + "\"") +
         " needs\n"
         "  next:    name a folder of JPEG and PNG files with --images");
   const ImageDataset known = describe_dataset(name);
