@@ -20,6 +20,7 @@
 // Answers are images per second of a core's time, and how often an image calls
 // operator new, and malloc besides, on average.
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <chrono>
@@ -92,6 +93,24 @@ using transforms::Operation;
 
 constexpr std::uint64_t kSeed = 1;
 constexpr int kWarmUp = 200;  // images, after which memory has grown
+
+// The driver gives this program one core, for what runs in one thread.
+class OnAllCores {
+ public:
+  OnAllCores() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    for (int core = 0; core < CPU_SETSIZE; ++core) CPU_SET(core, &all);
+    sched_setaffinity(0, sizeof all, &all);
+  }
+  ~OnAllCores() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnAllCores(const OnAllCores&) = delete;
+  OnAllCores& operator=(const OnAllCores&) = delete;
+
+ private:
+  cpu_set_t before_{};
+};
 
 double core_seconds() {
   timespec now{};
@@ -242,6 +261,7 @@ class Images {
   std::string loader(double seconds, std::int64_t workers,
                      const Compose& compose) const {
     using Clock = std::chrono::steady_clock;
+    const OnAllCores here;  // and so its workers
     const ImageFolder images(folder_of_classes(), compose, {.seed = kSeed});
     Loader loader(images, std::vector<std::int64_t>(1'000'000),
                   {.batch_size = 32, .workers = workers});
