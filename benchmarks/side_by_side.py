@@ -269,19 +269,21 @@ class Table:
             f"rows written to {path}"
         )
 
-    def draw(self, metric, title):
-        """Draws NAME.png: how many times as fast as the peer each case is."""
+    def draw(self, peer, title):
+        """Draws NAME.png: how many times as fast as `peer` each case is."""
         rows = [row for row in self.rows
-                if row["metric"] == metric and row["ratio"] is not None]
+                if row["peer_name"] == peer and row["ratio"] is not None]
+        top = 1.1 * max(row["ratio"] for row in rows)
         bars = "\n".join(f'{i} {row["ratio"]:.4g} "{row["case"].split("(")[0]}"'
                          for i, row in enumerate(rows))
         path = RESULTS / f"{self.name}.png"
         script = f"""
-set terminal pngcairo size 900,420 font "sans,11"
+set terminal pngcairo noenhanced size 900,420 font "sans,11"
+set rmargin 8
 set output {str(path)!r}
 set title "{title}"
-set ylabel "times as fast as the peer"
-set yrange [0:*]
+set ylabel "times as fast as {peer}"
+set yrange [0:{top}]
 set xtics rotate by -35
 set grid ytics
 set boxwidth 0.6

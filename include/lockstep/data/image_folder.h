@@ -43,8 +43,8 @@ namespace lockstep {
 enum class DecodeScaling {
   // Whole, as torchvision decodes it on PIL.
   kExact,
-  // At 1/2, 1/4 or 1/8 of its size, at least twice that of the result: several
-  // times as fast. docs/guides/transforms.md says how much the pixels differ.
+  // At 1/2, 1/4 or 1/8 of its size, at least twice that of the result: faster,
+  // with pixels that differ by up to 4 of 255 (docs/results/data.md).
   kScaled,
 };
 

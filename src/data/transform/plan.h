@@ -5,7 +5,7 @@
 // computes only what the crop leaves, and needs only the rows and columns that
 // this is made of. Neither changes a bit. Where `scaling` permits it, an image
 // that becomes much smaller is decoded at a part of its size; its pixels then
-// differ by what docs/guides/transforms.md states.
+// differ by what docs/results/data.md states.
 //
 // Threads: any thread.
 #pragma once
