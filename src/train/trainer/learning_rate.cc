@@ -72,11 +72,10 @@ double LearningRate::at(std::int64_t step, std::int64_t steps_per_epoch) const {
       break;
     case Schedule::kOneCycle:
       return one_cycle(static_cast<double>(since), steps);
-    case Schedule::kStep:
-      return full_rate_ *
-             std::pow(options_.gamma,
-                      static_cast<double>(
-                          since / (options_.step_size * steps_per_epoch)));
+    case Schedule::kStep: {
+      const std::int64_t falls = since / (options_.step_size * steps_per_epoch);
+      return full_rate_ * std::pow(options_.gamma, static_cast<double>(falls));
+    }
     case Schedule::kCosine:
       return cosine(static_cast<double>(since), steps);
   }
