@@ -42,6 +42,7 @@ std::int64_t BrokenSamples::run_from(std::int64_t first) const {
 }
 
 std::int64_t BrokenSamples::known_from(std::int64_t first, std::int64_t most) {
+  if (!any_.load()) return 0;
   const MutexLock lock(mutex_);
   first = wrapped(first);
   std::int64_t run = run_from(first);
@@ -52,6 +53,7 @@ std::int64_t BrokenSamples::known_from(std::int64_t first, std::int64_t most) {
 void BrokenSamples::find(std::int64_t index, const std::exception_ptr& error) {
   const MutexLock lock(mutex_);
   if (!errors_.try_emplace(index, error).second) return;
+  any_.store(true);
   std::int64_t end = index + 1;
   auto next = runs_.find(end);
   if (next != runs_.end()) {

@@ -7,6 +7,7 @@
 // Threads: any; count() and all() belong to the consumer's.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <exception>
 #include <map>
@@ -56,6 +57,8 @@ class BrokenSamples {
 
   const std::int64_t size_;
   const std::int64_t most_;
+  // Spares the lock for each sample of a source without broken ones.
+  std::atomic<bool> any_{false};
   Mutex mutex_;
   // How many samples from `first` on to the source's end are known in a row.
   std::int64_t run_from(std::int64_t first) const LOCKSTEP_REQUIRES(mutex_);

@@ -59,11 +59,6 @@ constexpr std::string_view kPngStart = "\x89PNG\r\n\x1a\n";
                         .found = found});
 }
 
-ImageSize scaled_size(const ImageSize& size, int denominator) {
-  return {.height = (size.height + denominator - 1) / denominator,
-          .width = (size.width + denominator - 1) / denominator};
-}
-
 bool is_inside(const ImageRegion& region, const ImageSize& size) {
   // The differences cannot overflow.
   return region.top >= 0 && region.left >= 0 && region.size.height > 0 &&
@@ -74,6 +69,11 @@ bool is_inside(const ImageRegion& region, const ImageSize& size) {
 }
 
 }  // namespace
+
+ImageSize scaled_size(const ImageSize& size, int denominator) {
+  return {.height = (size.height + denominator - 1) / denominator,
+          .width = (size.width + denominator - 1) / denominator};
+}
 
 ImageReader::ImageReader()
     : jpeg_(make_jpeg_decoder()), png_(make_png_decoder()) {}

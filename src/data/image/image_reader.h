@@ -33,6 +33,9 @@ struct ImageRegion {
   ImageSize size{};
 };
 
+// The size of an image that is decoded at 1 / `denominator` of `size`.
+ImageSize scaled_size(const ImageSize& size, int denominator);
+
 class ImageReader {
  public:
   ImageReader();

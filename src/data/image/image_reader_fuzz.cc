@@ -130,11 +130,6 @@ struct Choice {
   FuzzerBytes region{};
 };
 
-ImageSize scaled_size(const ImageSize& size, int denominator) {
-  return {.height = (size.height + denominator - 1) / denominator,
-          .width = (size.width + denominator - 1) / denominator};
-}
-
 bool decodes_whole(Readers& readers, const ImageFile& file,
                    const Choice& choice, int denominator) {
   try {

@@ -129,11 +129,12 @@ TEST_P(Orientations, PreventScaling) {
   const ImageFile file = files().front();
   reader.open(file, "a.jpg", kTurned);
   EXPECT_EQ(reader.scales(), GetParam() == 1);
-  if (GetParam() != 1)
+  if (GetParam() != 1) {
     EXPECT_THAT(error_text([&] {
                   reader.read({.size = {5, 5}}, 2, image);
                 }),
                 HasSubstr("an orientation to apply"));
+  }
   reader.open(file, "a.jpg");
   EXPECT_TRUE(reader.scales());
 }

@@ -34,9 +34,8 @@ inline void check_regions(std::span<const std::byte> file,
                           const DecodeOptions& options = {},
                           int denominator = 1) {
   ImageReader reader;
-  const auto [all_rows, all_columns] = reader.open(file, "whole", options);
-  const std::int64_t height = (all_rows + denominator - 1) / denominator;
-  const std::int64_t width = (all_columns + denominator - 1) / denominator;
+  const auto [height, width] =
+      scaled_size(reader.open(file, "whole", options), denominator);
   Image whole;
   reader.read({.size = {height, width}}, denominator, whole);
   Image image;
