@@ -1,5 +1,5 @@
-// What goes wrong in a job of several ranks, one mistake per word, for the guide
-// that reads their errors.
+// What goes wrong in a job of several ranks, one mistake per word, for the
+// guide that reads their errors.
 //
 //     lockstep run -n 3 ./errors mismatch
 //

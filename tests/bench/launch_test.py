@@ -24,7 +24,12 @@ class Launch(unittest.TestCase):
             rows = json.loads(Path(folder, "launch.json").read_text())
         cases = [row["case"] for row in rows]
         self.assertEqual(cases, ["2 ranks", *["2 ranks, one killed"] * 2,
-                                 *["2 ranks, a restart"] * 2])
+                                 *["2 ranks, a restart"] * 2,
+                                 "spawn() of 2 ranks, forked",
+                                 "spawn() of 2 ranks, anew",
+                                 "spawn() of 2 ranks, forked",
+                                 "3 ranks in place, one killed, without it",
+                                 "3 ranks in place, one killed, with a new rank"])
         for row in rows:
             self.assertGreater(row["ours"], 0, row)
 

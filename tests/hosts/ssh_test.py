@@ -6,14 +6,13 @@ Each host has an sshd; keys and settings lie in a folder of the test.
 """
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import unittest
-from pathlib import Path
+
+from ssh_servers import SshServers
 
 HOSTS, LOCKSTEP, RANKS = sys.argv[1:]
 # Far beyond the usual time; this only keeps a failing test from hanging.
@@ -24,52 +23,10 @@ def on_host(host, *command):
     return [HOSTS, "exec", str(host), "--", *command]
 
 
-class Ssh(contextlib.ExitStack):
-    """An sshd on each host, and the settings of their clients."""
-
-    def __init__(self):
-        super().__init__()
-        self.folder = Path(self.enter_context(tempfile.TemporaryDirectory()))
-        for key in ("host_key", "user_key", "strangers_key"):
-            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "",
-                            "-f", str(self.folder / key)], check=True)
-        key = (self.folder / "host_key.pub").read_text()
-        shutil.copy(self.folder / "user_key.pub", self.folder / "authorized_keys")
-        (self.folder / "known_hosts").write_text(f"host* {key}")
-        (self.folder / "sshd_config").write_text(
-            f"HostKey {self.folder}/host_key\n"
-            f"AuthorizedKeysFile {self.folder}/authorized_keys\n"
-            "StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n")
-        for host in (0, 1):
-            self.start_sshd(host)
-
-    def start_sshd(self, host):
-        Path("/run/sshd").mkdir(exist_ok=True)  # sshd demands it
-        server = subprocess.Popen(
-            on_host(host, shutil.which("sshd") or "/usr/sbin/sshd", "-D", "-e",
-                    "-f", str(self.folder / "sshd_config")),
-            stderr=subprocess.PIPE, text=True)
-        self.callback(server.stderr.close)
-        self.callback(server.wait)
-        self.callback(server.terminate)
-        for line in server.stderr:
-            if "listening" in line:
-                return
-        raise RuntimeError(f"the sshd of host {host} ended")
-
-    def client(self, key="user_key", known="known_hosts"):
-        """An ssh command with these settings."""
-        settings = self.folder / f"{key}-{known}"
-        settings.write_text(
-            f"IdentityFile {self.folder}/{key}\nIdentitiesOnly yes\n"
-            f"UserKnownHostsFile {self.folder}/{known}\n")
-        return f"ssh -F {settings}"
-
-
 class LaunchOverSsh(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.ssh = Ssh()
+        cls.ssh = SshServers(HOSTS, ("host0", "host1"))
 
     @classmethod
     def tearDownClass(cls):

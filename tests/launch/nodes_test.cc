@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -14,6 +15,7 @@
 
 #include "launched_command.h"
 #include "lockstep/store/store.h"
+#include "src/base/testing/test_directory.h"
 #include "src/net/free_port.h"
 #include "src/store/tcp_store_server.h"
 
@@ -293,6 +295,29 @@ TEST_F(Nodes, AreRefusedWhereTheyDisagree) {
   EXPECT_EQ(stranger.exit_code, 1);
   EXPECT_THAT(stranger.err, HasSubstr("LOCKSTEP_TOKEN"));
   const auto second = start(1, "true", {"--nnodes", "2", "--rdzv-id", "a"});
+  EXPECT_EQ(first->finish().exit_code, 0);
+  EXPECT_EQ(second->finish().exit_code, 0);
+}
+
+TEST_F(Nodes, AreRefusedWhereTheirProgramsDiffer) {
+  const TestDirectory folder;
+  const auto start_program = [&](const std::string& host,
+                                 const std::string& text) {
+    const auto file = folder / host / "train.sh";
+    std::filesystem::create_directory(folder / host);
+    std::ofstream(file) << text;
+    auto arguments = launcher(1, "", {"--nnodes", "2"});
+    arguments.resize(arguments.size() - 2);
+    arguments.push_back(file.string());
+    return std::make_unique<LaunchedCommand>(arguments, kToken);
+  };
+  const auto first = start_program("a", "exit 0");
+  ASSERT_TRUE(first->wait_for("waits for 2 hosts"));
+  const CommandResult other = start_program("b", "exit 1")->finish();
+  EXPECT_EQ(other.exit_code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("the program is train.sh (6 bytes, hash "));
+  EXPECT_THAT(other.err, HasSubstr("copy the program to every host"));
+  const auto second = start_program("c", "exit 0");
   EXPECT_EQ(first->finish().exit_code, 0);
   EXPECT_EQ(second->finish().exit_code, 0);
 }

@@ -4,6 +4,7 @@
 #include "src/base/own_process.h"
 #include "src/base/suggest.h"
 #include "src/base/transport_names.h"
+#include "src/base/version.h"
 #include "src/comm/hybrid/hybrid_backend.h"
 #include "src/comm/nccl/gpu.h"
 #include "src/comm/nccl/gpu_memory.h"
@@ -42,7 +43,8 @@ std::vector<JobField> settings_of_job(const std::string& asked,
                                       const Settings& settings) {
   return {{"LOCKSTEP_BACKEND", cpu_backend_name(asked, settings)},
           {"LOCKSTEP_WIRE", settings.wire},
-          {"LOCKSTEP_CHECK", std::string(name_of(settings.check))}};
+          {"LOCKSTEP_CHECK", std::string(name_of(settings.check))},
+          {"the version of Lockstep", std::string(version())}};
 }
 
 std::shared_ptr<Backend> make_backend(const std::string& name,

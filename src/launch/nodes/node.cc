@@ -69,14 +69,20 @@ std::string range_of(const NodesAgreement& agreement) {
              : fmt::format("{}:{}", agreement.least, agreement.most);
 }
 
-[[noreturn]] void refuse(const std::string& flag, const std::string& ours,
-                         const std::string& theirs) {
+constexpr std::string_view kSameFlags =
+    "give the same flags to lockstep run on every host; another job needs "
+    "another port in --rdzv-endpoint";
+constexpr std::string_view kSameProgram =
+    "copy the program to every host; another job needs another port in "
+    "--rdzv-endpoint";
+
+[[noreturn]] void refuse(const std::string& what, const std::string& ours,
+                         const std::string& theirs,
+                         std::string_view next = kSameFlags) {
   throw InvalidArgument(fmt::format(
       "the launchers of this job disagree: {} is {} here, but {} on the host "
-      "that came first\n"
-      "  next:    give the same flags to lockstep run on every host; another "
-      "job needs another port in --rdzv-endpoint",
-      flag, ours, theirs));
+      "that came first\n  next:    {}",
+      what, ours, theirs, next));
 }
 
 // Whether the job of `store` is over; nothing where the store does not tell.
@@ -216,7 +222,16 @@ void Node::agree() {
   if (ours.max_restarts != theirs.max_restarts)
     refuse("--max-restarts", std::to_string(ours.max_restarts),
            std::to_string(theirs.max_restarts));
+  agree_on_program();
   if (options_.is_ordered) set(came_key(options_.node_rank), "");
+}
+
+void Node::agree_on_program() {
+  const std::string& ours = options_.program;
+  if (ours.empty()) return;
+  const std::string theirs = to_text(store_->compare_and_set(
+      kProgramKey, std::nullopt, to_bytes(ours), kStoreAnswers));
+  if (ours != theirs) refuse("the program", ours, theirs, kSameProgram);
 }
 
 // A call that does not wait for another launcher, so a Timeout, too, means a

@@ -60,6 +60,7 @@ struct NodeOptions {
   // Whether the connection to that command has ended, so that the signal with
   // which this launcher ends is not the user's. Null: never.
   std::function<bool()> is_cut_off = {};
+  std::string program = {};           // program_identity(); empty: any
   int workers = 1;                    // on this host
   std::chrono::milliseconds grace{};  // --grace
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
@@ -108,6 +109,7 @@ class Node {
   std::shared_ptr<Store> try_to_open(std::string& obstacle);
   void serve_if_here(bool is_here);
   void agree();
+  void agree_on_program();
   void come(const RoundKeys& keys, std::uint16_t master_port);
   // Waits until one of `keys` is set; returns its index. Tells the user
   // `notice` after `quiet`.

@@ -83,6 +83,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 // The agreement of the launcher that came first.
 inline constexpr std::string_view kAgreementKey = "nodes/agreement";
 
+// What the launcher that came first starts: see program_identity.h.
+inline constexpr std::string_view kProgramKey = "nodes/program";
+
 // The last round's verdict, once the job is over.
 inline constexpr std::string_view kOverKey = "nodes/over";
 

@@ -17,6 +17,7 @@
 #include "src/base/secret.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
+#include "src/launch/nodes/program_identity.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/job.h"
 #include "src/tools/run/run_plan.h"
@@ -211,9 +212,12 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   if (!nodes || options.nodes.master_address.empty())
     launch.job.master_port =
         static_cast<std::uint16_t>(options.nodes.master_port);
-  if (nodes) nodes->is_cut_off = options.is_cut_off;
-  if (nodes)
+  if (nodes) {
+    nodes->is_cut_off = options.is_cut_off;
+    nodes->program =
+        program_identity(launch.command, lookup("PATH").value_or(""));
     return run_job_on_hosts(std::move(launch), std::move(*nodes), lookup);
+  }
   return run_job(std::move(launch), lookup);
 }
 
