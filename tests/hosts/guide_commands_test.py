@@ -26,7 +26,8 @@ from pathlib import Path
 from slurm import Slurm
 from ssh_servers import SshServers
 
-HOSTS, BUILD, PYTHON = sys.argv[1:]
+# Absolute, since the commands run in a folder of their own.
+HOSTS, BUILD, PYTHON = map(os.path.abspath, sys.argv[1:4])
 REPOSITORY = Path(__file__).resolve().parents[2]
 GUIDES = ("launchers", "slurm", "elastic", "errors")
 NODES = ("node-a", "node-b")
@@ -182,6 +183,14 @@ def until(condition, what, of=lambda: ""):
     return result
 
 
+def end(process):
+    """Ends a command that a failed test has left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+
+
 def runs(*commands):
     """Marks the test that runs these commands of a guide."""
     def mark(test):
@@ -293,6 +302,7 @@ class Commands(unittest.TestCase):
     @runs("lockstep status", "kill -USR1 4711")
     def test_a_job_that_hangs(self):
         job = self.nodes.start(NODES[0], "exec lockstep run -n 3 ./errors hang")
+        self.addCleanup(end, job)
         shown = [pattern_of(line) for line in
                  self.guides["errors"].commands["lockstep status"]]
         until(lambda: all(re.search(f"(?m)^{line}\\s*$",
@@ -300,15 +310,19 @@ class Commands(unittest.TestCase):
                           for line in shown),
               "the status", lambda: self.nodes.output("lockstep status"))
         number = re.search(r"job (\d+) ", self.nodes.output("lockstep status"))[1]
-        self.nodes.output(f"kill -USR1 {number}")
-        for line in job.stdout:
-            if "records of ranks" in line:
-                break
-        folder = re.search(r"next: lockstep blame (\S+)", line)[1]
-        self.expect(f"lockstep blame {folder}",
-                    r"Rank 1 of 3 did not come to all_reduce #3")
+        # A rank counts as waiting once it has waited for a second.
+        out = until(lambda: self.blame(job, number), "a rank that is blamed")
+        self.assertIn("Rank 1 of 3 did not come to all_reduce #3", out)
         self.nodes.output(f"kill {number}")
         self.assertEqual(self.nodes.finish(job)[0], 128 + signal.SIGTERM)
+
+    def blame(self, job, number):
+        """What the records of the running job show; nothing where they do not."""
+        self.nodes.output(f"kill -USR1 {number}")
+        folder = next(found[1] for line in job.stdout
+                      if (found := re.search(r"next: lockstep blame (\S+)", line)))
+        code, out = self.nodes.run(f"lockstep blame {folder}")
+        return out if code == 0 else ""
 
     # Under other launchers.
 
@@ -421,4 +435,4 @@ class Commands(unittest.TestCase):
         self.compare("errors", "lockstep blame /tmp/lockstep-records-g1c5VK", blamed)
 
 
-unittest.main(argv=sys.argv[:1], verbosity=2)
+unittest.main(argv=[sys.argv[0], *sys.argv[4:]], verbosity=2)

@@ -299,6 +299,22 @@ TEST_F(Nodes, AreRefusedWhereTheyDisagree) {
   EXPECT_EQ(second->finish().exit_code, 0);
 }
 
+// The test serves the rendezvous of a launcher of an older version.
+TEST_F(Nodes, AreRefusedWhereTheirVersionsDiffer) {
+  const TcpStoreServer server("127.0.0.1", port_, "of these tests");
+  rendezvous()->set(
+      "nodes/agreement",
+      to_bytes(R"({"version": "0.0.9", "job": "none", "least": 2, "most": 2,
+                   "max_restarts": 0})"),
+      std::chrono::minutes(1));
+  const CommandResult result =
+      start(1, "true", {"--nnodes", "2", "--node-rank", "1"})->finish();
+  EXPECT_EQ(result.exit_code, 2) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("the version of Lockstep is "),
+                                HasSubstr("but 0.0.9 on the host that came "
+                                          "first")));
+}
+
 TEST_F(Nodes, AreRefusedWhereTheirProgramsDiffer) {
   const TestDirectory folder;
   const auto start_program = [&](const std::string& host,

@@ -11,13 +11,16 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/number_in.h"
 #include "src/base/printable.h"
+#include "src/base/process_environment.h"
 #include "src/base/version.h"
 #include "src/net/poll_set.h"
 #include "src/net/wait.h"
@@ -49,6 +52,19 @@ bool is_passed_on(std::string_view name) {
          std::ranges::any_of(kPassedOn, [&](std::string_view prefix) {
            return name.starts_with(prefix);
          });
+}
+
+// The shell of an ssh command often has a shorter PATH than a user's login, and
+// so the programs beside this one are found last.
+void add_own_folder_to_path() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return;
+  const std::string before = environment_variable("PATH").value_or("");
+  const std::string folder = self.parent_path().string();
+  ::setenv("PATH",
+           before.empty() ? folder.c_str() : (before + ":" + folder).c_str(),
+           1);
 }
 
 // One byte at a time: what follows the line is for another reader.
@@ -139,6 +155,7 @@ HostOrder take_order(FileDescriptor& input) {
   for (const auto& [name, value] : order.environment)
     ::setenv(name.c_str(), value.c_str(), 1);
   ::setenv("LOCKSTEP_TOKEN", order.token.c_str(), 1);
+  add_own_folder_to_path();
   return order;
 }
 
