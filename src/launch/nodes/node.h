@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -46,6 +47,11 @@ class JobIsOver : public Error {
  public:
   using Error::Error;
 };
+
+// Where launchers meet when --rdzv-endpoint names no port, and when
+// --master-addr does without --master-port: torchrun's.
+inline constexpr std::uint16_t kEndpointPort = 29400;
+inline constexpr std::uint16_t kMasterPort = 29500;
 
 struct NodeOptions {
   TcpEndpoint endpoint;  // --rdzv-endpoint

@@ -56,8 +56,9 @@ DoctorReport examine(const EnvironmentLookup& lookup) {
     report.findings.push_back(std::move(gpu));
   for (Finding& finding : std::vector<Finding>{
            examine_mpi_launchers(lookup), examine_network(settings),
-           examine_cores(), examine_vector_units(), examine_memory(),
-           examine_memory_limits(), examine_limits(), examine_trainer(lookup)})
+           examine_ports(settings), examine_cores(), examine_vector_units(),
+           examine_memory(), examine_memory_limits(), examine_limits(),
+           examine_trainer(lookup)})
     report.findings.push_back(std::move(finding));
   return report;
 }

@@ -34,6 +34,10 @@ Finding examine_mpi_launchers(const EnvironmentLookup& lookup);
 // The address at which other hosts reach this one.
 Finding examine_network(const Settings& settings);
 
+// The ports at which launchers and ranks meet, unless this is a rank of a job,
+// which uses them; and how many the kernel has for connections.
+Finding examine_ports(const Settings& settings);
+
 // LibTorch, which only lockstep-train loads.
 Finding examine_trainer(const EnvironmentLookup& lookup);
 

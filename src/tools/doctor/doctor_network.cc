@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/launch/nodes/node.h"
+#include "src/net/free_port.h"
 #include "src/store/host_address.h"
 #include "src/tools/doctor/doctor_findings.h"
 
@@ -54,7 +56,58 @@ std::string default_interface() {
   return "";
 }
 
+// How many ports the kernel gives to connections; 0 where it does not tell.
+int ports_for_connections() {
+  std::ifstream range("/proc/sys/net/ipv4/ip_local_port_range");
+  int first = 0, last = 0;
+  return range >> first >> last ? last - first + 1 : 0;
+}
+
+bool is_free(std::uint16_t port) {
+  try {
+    check_port_is_free(port);
+    return true;
+  } catch (const NetworkError&) {
+    return false;
+  }
+}
+
 }  // namespace
+
+Finding examine_ports(const Settings& settings) {
+  // A connection per pair of hosts, and a few per rank: those of a large job.
+  constexpr int kFewPorts = 4096;
+  Finding finding{.topic = "ports"};
+  if (const int ports = ports_for_connections(); ports > 0) {
+    finding.text = fmt::format("{} for connections", ports);
+    if (ports < kFewPorts) {
+      finding.health = Health::kLimited;
+      finding.next =
+          "widen the range in sysctl net.ipv4.ip_local_port_range for large "
+          "jobs";
+    }
+  }
+  if (settings.world_size.value_or(1) > 1) return finding;  // they are in use
+  const auto examine = [&](std::uint16_t port, std::string_view what,
+                           std::string_view next) {
+    const bool free = is_free(port);
+    finding.text +=
+        fmt::format("{}{} ({}) is {}", finding.text.empty() ? "" : "; ", port,
+                    what, free ? "free" : "taken by another program");
+    if (free) return;
+    finding.health = Health::kLimited;
+    finding.next = next;
+  };
+  examine(
+      kEndpointPort, "where launchers meet",
+      "where this host is that of --rdzv-endpoint, give another port there");
+  examine(
+      static_cast<std::uint16_t>(settings.master_port.value_or(kMasterPort)),
+      "MASTER_PORT",
+      "give another MASTER_PORT, or start ranks with lockstep run, which "
+      "finds a free one");
+  return finding;
+}
 
 Finding examine_network(const Settings& settings) {
   Finding finding{.topic = "network"};

@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/testing/test_directory.h"
 #include "src/base/text_file.h"
+#include "src/store/tcp_store_server.h"
 #include "src/tools/doctor/doctor_command.h"
 #include "src/tools/doctor/doctor_findings.h"
 
@@ -41,7 +42,7 @@ TEST(Doctor, LooksAtAllThatMatters) {
   if (!look_at_gpus().gpus.empty()) GTEST_SKIP() << "there are GPUs";
   EXPECT_EQ(topics(examine(nothing_set)),
             "backend shm;shared heap;process handles;backend gloo;backend mpi;"
-            "backend nccl;mpirun, srun;network;cores;vector units;memory;"
+            "backend nccl;mpirun, srun;network;ports;cores;vector units;memory;"
             "memory limits;limits;LibTorch;");
 }
 
@@ -112,6 +113,20 @@ TEST(Doctor, NamesTheInterfaceThatRanksWouldUse) {
   const Finding refused = examine_network(settings);
   EXPECT_EQ(refused.health, Health::kLimited);
   EXPECT_THAT(refused.next, HasSubstr("\"no such interface\""));
+}
+
+TEST(Doctor, FindsAPortThatAnotherProgramHolds) {
+  const TcpStoreServer other("127.0.0.1", 0, "");
+  Settings settings;
+  settings.master_port = other.port();
+  const Finding taken = examine_ports(settings);
+  EXPECT_EQ(taken.health, Health::kLimited);
+  EXPECT_THAT(taken.text, HasSubstr(std::to_string(other.port()) +
+                                    " (MASTER_PORT) is taken"));
+  EXPECT_THAT(taken.next, HasSubstr("MASTER_PORT"));
+  // A rank's own job holds its port.
+  settings.world_size = 2;
+  EXPECT_EQ(examine_ports(settings).health, Health::kGood);
 }
 
 TEST(Doctor, SaysWhatToDoWhereSomethingIsMissing) {

@@ -120,8 +120,6 @@ NodeRange parse_nodes(std::string_view text) {
 }
 
 TcpEndpoint endpoint_of(const NodeFlags& flags) {
-  constexpr int kEndpointPort = 29400;
-  constexpr int kMasterPort = 29500;
   if (!flags.endpoint.empty() && !flags.master_address.empty())
     throw InvalidArgument(
         "--rdzv-endpoint and --master-addr both say where the launchers meet: "
