@@ -315,25 +315,32 @@ TEST_F(Nodes, AreRefusedWhereTheirVersionsDiffer) {
                                           "first")));
 }
 
+// One after another, as hosts that come late.
 TEST_F(Nodes, AreRefusedWhereTheirProgramsDiffer) {
   const TestDirectory folder;
   const auto start_program = [&](const std::string& host,
-                                 const std::string& text) {
-    const auto file = folder / host / "train.sh";
+                                 const std::string& text,
+                                 const std::string& before = "") {
+    const auto file = folder / host / "train";
     std::filesystem::create_directory(folder / host);
-    std::ofstream(file) << text;
-    auto arguments = launcher(1, "", {"--nnodes", "2"});
-    arguments.resize(arguments.size() - 2);
+    std::ofstream(file) << "#!/bin/sh\n" << text;
+    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
+    auto arguments = launcher(
+        1, "", {"--nnodes", "1:2", "--rdzv-conf", "last_call_timeout=60"});
+    arguments.resize(arguments.size() - 3);
+    if (!before.empty()) arguments.push_back(before);
     arguments.push_back(file.string());
     return std::make_unique<LaunchedCommand>(arguments, kToken);
   };
   const auto first = start_program("a", "exit 0");
-  ASSERT_TRUE(first->wait_for("waits for 2 hosts"));
-  const CommandResult other = start_program("b", "exit 1")->finish();
+  ASSERT_TRUE(first->wait_for("waits"));
+  const CommandResult other = start_program("b", "exit  0")->finish();
   EXPECT_EQ(other.exit_code, 2) << other.err;
-  EXPECT_THAT(other.err, HasSubstr("the program is train.sh (6 bytes, hash "));
-  EXPECT_THAT(other.err, HasSubstr("copy the program to every host"));
-  const auto second = start_program("c", "exit 0");
+  EXPECT_THAT(other.err, AllOf(HasSubstr("/b/train has 17 bytes, hash "),
+                               HasSubstr(" here, but 16 bytes, hash "),
+                               HasSubstr("copy the program to every host")));
+  // As the message says, a program behind "env" is not compared.
+  const auto second = start_program("c", "true", "env");
   EXPECT_EQ(first->finish().exit_code, 0);
   EXPECT_EQ(second->finish().exit_code, 0);
 }

@@ -301,10 +301,11 @@ void Rendezvous::heed(const std::string& verdict) const {
   if (verdict.starts_with(kSettings))
     throw InvalidArgument(fmt::format(
         "init_process_group: rank {} of {}: the ranks have different settings: "
-        "{}\n  likely:  a variable is set on some hosts only: ssh, mpirun and "
-        "srun need not pass it on\n"
+        "{}\n  likely:  a variable is set on some hosts only, since ssh, "
+        "mpirun "
+        "and srun need not pass it on; or the hosts have different versions\n"
         "  next:    give every rank the same value (mpirun -x NAME, srun "
-        "--export=ALL)",
+        "--export=ALL), and every host the same version",
         card_.rank, card_.world_size, verdict.substr(kSettings.size())));
   if (verdict.starts_with(kEnded)) {
     int rank = 0;

@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "src/base/exit_codes.h"
+#include "src/base/printable.h"
 #include "src/base/secret.h"
 #include "src/base/settings.h"
+#include "src/launch/nodes/program_identity.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/wait.h"
@@ -69,20 +71,14 @@ std::string range_of(const NodesAgreement& agreement) {
              : fmt::format("{}:{}", agreement.least, agreement.most);
 }
 
-constexpr std::string_view kSameFlags =
-    "give the same flags to lockstep run on every host; another job needs "
-    "another port in --rdzv-endpoint";
-constexpr std::string_view kSameProgram =
-    "copy the program to every host; another job needs another port in "
-    "--rdzv-endpoint";
-
-[[noreturn]] void refuse(const std::string& what, const std::string& ours,
-                         const std::string& theirs,
-                         std::string_view next = kSameFlags) {
+[[noreturn]] void refuse(const std::string& flag, const std::string& ours,
+                         const std::string& theirs) {
   throw InvalidArgument(fmt::format(
       "the launchers of this job disagree: {} is {} here, but {} on the host "
-      "that came first\n  next:    {}",
-      what, ours, theirs, next));
+      "that came first\n"
+      "  next:    give the same flags to lockstep run on every host; another "
+      "job needs another port in --rdzv-endpoint",
+      flag, ours, theirs));
 }
 
 // Whether the job of `store` is over; nothing where the store does not tell.
@@ -226,12 +222,22 @@ void Node::agree() {
   if (options_.is_ordered) set(came_key(options_.node_rank), "");
 }
 
+// Ranks of different programs would compute different things without a word.
 void Node::agree_on_program() {
-  const std::string& ours = options_.program;
+  const std::string name = own_program(options_.command).string();
+  const std::string ours = name.empty() ? "" : identity_of(name);
   if (ours.empty()) return;
-  const std::string theirs = to_text(store_->compare_and_set(
-      kProgramKey, std::nullopt, to_bytes(ours), kStoreAnswers));
-  if (ours != theirs) refuse("the program", ours, theirs, kSameProgram);
+  const ProgramCard mine{.host = own_host_name(), .identity = ours};
+  const auto first = decode<ProgramCard>(to_text(store_->compare_and_set(
+      kProgramKey, std::nullopt, to_bytes(encode(mine)), kStoreAnswers)));
+  if (first.identity == ours) return;
+  throw InvalidArgument(fmt::format(
+      "the hosts of this job have different programs: {} has {} here, but {} "
+      "on {}, which came first\n"
+      "  next:    copy the program to every host; where each host needs a "
+      "build of its own, start it as \"env {}\", which is not compared",
+      printable(name), ours, printable(first.identity), printable(first.host),
+      printable(name)));
 }
 
 // A call that does not wait for another launcher, so a Timeout, too, means a

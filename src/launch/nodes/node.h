@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
@@ -66,9 +67,9 @@ struct NodeOptions {
   // Whether the connection to that command has ended, so that the signal with
   // which this launcher ends is not the user's. Null: never.
   std::function<bool()> is_cut_off = {};
-  std::string program = {};           // program_identity(); empty: any
-  int workers = 1;                    // on this host
-  std::chrono::milliseconds grace{};  // --grace
+  std::vector<std::string> command = {};  // which hosts compare
+  int workers = 1;                        // on this host
+  std::chrono::milliseconds grace{};      // --grace
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
 };

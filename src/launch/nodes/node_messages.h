@@ -30,6 +30,12 @@ struct NodesAgreement {
                          const NodesAgreement&) = default;
 };
 
+// The program that a host starts: see program_identity.h.
+struct ProgramCard {
+  std::string host;
+  std::string identity;
+};
+
 // A launcher that wants to take part in a round.
 struct NodeCard {
   std::string id;    // of the launcher; random
@@ -74,6 +80,7 @@ struct RoundVerdict {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAgreement, version, job, least, most,
                                    max_restarts)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProgramCard, host, identity)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts)
@@ -83,7 +90,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 // The agreement of the launcher that came first.
 inline constexpr std::string_view kAgreementKey = "nodes/agreement";
 
-// What the launcher that came first starts: see program_identity.h.
+// The ProgramCard of the first launcher whose program is compared.
 inline constexpr std::string_view kProgramKey = "nodes/program";
 
 // The last round's verdict, once the job is over.

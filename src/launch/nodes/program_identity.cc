@@ -6,17 +6,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
 #include <system_error>
 #include <vector>
-
-#include "src/launch/worker/find_program.h"
 
 namespace lockstep {
 namespace {
@@ -25,24 +20,6 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMostHashed = std::uintmax_t{1} << 30;
 constexpr std::size_t kReadBytes = std::size_t{1} << 20;
-
-bool is_of_the_system(const fs::path& file) {
-  static constexpr std::array<std::string_view, 4> kFolders{"/usr/", "/bin/",
-                                                            "/sbin/", "/lib"};
-  const std::string name = file.native();
-  return std::ranges::any_of(kFolders, [&](std::string_view folder) {
-    return name.starts_with(folder) && !name.starts_with("/usr/local/");
-  });
-}
-
-// The file behind links, if it is a regular one outside the system's folders.
-std::optional<fs::path> own_file(const std::string& name) {
-  std::error_code error;
-  const fs::path file = fs::canonical(name, error);
-  if (error || !fs::is_regular_file(file, error)) return std::nullopt;
-  if (is_of_the_system(file)) return std::nullopt;
-  return file;
-}
 
 std::optional<std::uint64_t> hash_of(const fs::path& file) {
   std::ifstream stream(file, std::ios::binary);
@@ -60,34 +37,29 @@ std::optional<std::uint64_t> hash_of(const fs::path& file) {
   return XXH3_64bits_digest(state.get());
 }
 
-std::string identity_of(const fs::path& file) {
-  std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(file, error);
-  if (error) return "";
-  const std::string name = file.filename().string();
-  if (bytes > kMostHashed) return fmt::format("{} ({} bytes)", name, bytes);
-  const auto hash = hash_of(file);
-  if (!hash) return "";
-  return fmt::format("{} ({} bytes, hash {:016x})", name, bytes, *hash);
-}
-
 }  // namespace
 
-std::string program_identity(std::span<const std::string> command,
-                             std::string_view path) {
-  if (command.empty()) return "";
-  std::string first = command.front();
-  try {
-    first = find_program(first, path);
-  } catch (const CannotExecute&) {
-    // The launcher reports it when it starts the workers.
+fs::path own_program(std::span<const std::string> command) {
+  if (command.empty()) return {};
+  const fs::path first = command.front();
+  const bool is_python = first.filename().string().starts_with("python");
+  if (is_python && command.size() > 1) {
+    const std::size_t at = command[1] == "-u" && command.size() > 2 ? 2 : 1;
+    if (command[at].ends_with(".py")) return command[at];
   }
-  if (const auto file = own_file(first)) return identity_of(*file);
-  for (const std::string& word : command.subspan(1)) {
-    if (word == "-m" || word == "-c") return "";
-    if (const auto file = own_file(word)) return identity_of(*file);
-  }
-  return "";
+  if (is_python || command.front().find('/') == std::string::npos) return {};
+  return first;
+}
+
+std::string identity_of(const fs::path& program) {
+  std::error_code error;
+  // Not a FIFO, which would block.
+  if (!fs::is_regular_file(program, error)) return "";
+  const std::uintmax_t bytes = fs::file_size(program, error);
+  if (error) return "";
+  if (bytes > kMostHashed) return fmt::format("{} bytes", bytes);
+  const auto hash = hash_of(program);
+  return hash ? fmt::format("{} bytes, hash {:016x}", bytes, *hash) : "";
 }
 
 }  // namespace lockstep

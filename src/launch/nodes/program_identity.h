@@ -4,18 +4,20 @@
 // Errors:  none: what cannot be read has no identity.
 #pragma once
 
+#include <filesystem>
 #include <span>
 #include <string>
-#include <string_view>
 
 namespace lockstep {
 
-// "train (81920 bytes, hash 5f3c…)" for the program or script in `command`: the
-// first word that names a regular file outside the folders of the system, whose
-// files may differ from host to host by patch level. The first word is searched
-// in `path` (PATH), as a shell does. Empty where no word is such a file, and
-// for modules of Python. Of files above 1 GiB only the size is compared.
-std::string program_identity(std::span<const std::string> command,
-                             std::string_view path);
+// The file that the user has written, as far as `command` tells: its first word
+// if that is a path with a slash, or FILE.py in "python3 FILE.py". Empty for
+// anything else: a program that is found in PATH is installed on each host, and
+// may differ by its patch level.
+std::filesystem::path own_program(std::span<const std::string> command);
+
+// "81920 bytes, hash 5f3c…" of a regular file; above 1 GiB "… bytes" alone.
+// Empty where it cannot be read.
+std::string identity_of(const std::filesystem::path& program);
 
 }  // namespace lockstep

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -13,69 +15,67 @@
 namespace lockstep {
 namespace {
 
-using testing::HasSubstr;
 using testing::StartsWith;
 
-class ProgramIdentity : public testing::Test {
+std::string program(const std::vector<std::string>& command) {
+  return own_program(command).string();
+}
+
+TEST(OwnProgram, IsThePathThatTheUserHasWritten) {
+  EXPECT_EQ(program({"./train", "--data", "/data"}), "./train");
+  EXPECT_EQ(program({"/home/me/train"}), "/home/me/train");
+}
+
+TEST(OwnProgram, IsTheScriptThatPythonRuns) {
+  EXPECT_EQ(program({"python3", "-u", "train.py", "--lr", "1"}), "train.py");
+  EXPECT_EQ(program({"/opt/python/bin/python3.11", "a/b.py"}), "a/b.py");
+}
+
+TEST(OwnProgram, IsNotWhatIsInstalledNorAnArgument) {
+  const std::vector<std::vector<std::string>> commands{
+      {},
+      {"train"},
+      {"cat", "/etc/hosts"},
+      {"env", "./train"},
+      {"taskset", "-c", "0", "./train"},
+      {"sh", "-c", "./train", "x.py"},
+      {"python3"},
+      {"python3", "-u"},
+      {"python3", "-u", "-m", "module", "x.py"},
+      {"/opt/python/bin/python3", "-c", "pass"}};
+  for (const auto& command : commands) EXPECT_EQ(program(command), "");
+}
+
+class IdentityOf : public testing::Test {
  protected:
-  std::string write(const std::string& name, const std::string& text) {
-    const std::filesystem::path file = folder_.path() / name;
-    std::ofstream(file) << text;
-    std::filesystem::permissions(file, std::filesystem::perms::owner_all);
-    return file.string();
+  std::filesystem::path write(const std::string& name,
+                              const std::string& text) const {
+    std::ofstream(folder_ / name) << text;
+    return folder_ / name;
   }
 
   TestDirectory folder_;
 };
 
-std::string identity(const std::vector<std::string>& command) {
-  return program_identity(command, "/usr/bin:/bin");
+TEST_F(IdentityOf, AProgramIsThatOfItsBytes) {
+  const std::string one = identity_of(write("train-1", "abc"));
+  EXPECT_THAT(one, StartsWith("3 bytes, hash "));
+  EXPECT_EQ(identity_of(write("train-2", "abc")), one);
+  EXPECT_NE(identity_of(write("train-3", "abd")), one);
+  EXPECT_THAT(identity_of(write("empty", "")), StartsWith("0 bytes, hash "));
 }
 
-TEST_F(ProgramIdentity, IsThatOfTheBytesAndNotOfThePlace) {
-  const std::string one = write("train", "abc");
-  std::filesystem::create_directory(folder_.path() / "copy");
-  const std::string copy = write("copy/train", "abc");
-  EXPECT_THAT(identity({one}), StartsWith("train (3 bytes, hash "));
-  EXPECT_EQ(identity({one}), identity({copy}));
-  const std::string before = identity({one});
-  write("train", "abd");
-  EXPECT_NE(identity({one}), before);
+TEST_F(IdentityOf, WhatIsNoFileIsEmptyAndDoesNotBlock) {
+  ASSERT_EQ(::mkfifo((folder_ / "fifo").c_str(), 0600), 0);
+  EXPECT_EQ(identity_of(folder_ / "fifo"), "");
+  EXPECT_EQ(identity_of(folder_.path()), "");
+  EXPECT_EQ(identity_of(folder_ / "missing"), "");
 }
 
-TEST_F(ProgramIdentity, IsThatOfTheScriptWhereTheSystemRunsIt) {
-  const std::string script = write("train.py", "print(1)");
-  EXPECT_THAT(identity({"python3", "-u", script, "--lr", "0.1"}),
-              StartsWith("train.py (8 bytes"));
-  EXPECT_THAT(identity({"/bin/sh", script}), StartsWith("train.py (8 bytes"));
-}
-
-TEST_F(ProgramIdentity, IsFoundOnThePath) {
-  write("tool", "x");
-  EXPECT_THAT(program_identity(std::vector<std::string>{"tool"},
-                               folder_.path().string()),
-              StartsWith("tool (1 bytes"));
-}
-
-TEST_F(ProgramIdentity, DoesNotTakeAnArgumentForTheProgram) {
-  const std::string program = write("train", "abc");
-  const std::string data = write("data", "0123456789");
-  EXPECT_THAT(identity({program, data}), StartsWith("train "));
-  EXPECT_EQ(identity({"python3", "-u", "-m", "module", data}), "");
-  EXPECT_EQ(identity({"sh", "-c", "true", data}), "");
-}
-
-TEST_F(ProgramIdentity, IsEmptyWhereThereIsNoFile) {
-  EXPECT_EQ(identity({}), "");
-  EXPECT_EQ(identity({"/no/such/program"}), "");
-  EXPECT_EQ(identity({"true"}), "");
-  EXPECT_EQ(identity({"sh", folder_.path().string()}), "");  // a folder
-}
-
-TEST_F(ProgramIdentity, OfAVeryLargeFileIsItsSize) {
-  const std::string file = write("large", "");
+TEST_F(IdentityOf, AVeryLargeFileIsItsSize) {
+  const auto file = write("large", "");
   std::filesystem::resize_file(file, (std::uintmax_t{1} << 30) + 1);
-  EXPECT_EQ(identity({"sh", file}), "large (1073741825 bytes)");
+  EXPECT_EQ(identity_of(file), "1073741825 bytes");
 }
 
 }  // namespace

@@ -17,7 +17,6 @@
 #include "src/base/secret.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
-#include "src/launch/nodes/program_identity.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/job.h"
 #include "src/tools/run/run_plan.h"
@@ -214,8 +213,7 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
         static_cast<std::uint16_t>(options.nodes.master_port);
   if (nodes) {
     nodes->is_cut_off = options.is_cut_off;
-    nodes->program =
-        program_identity(launch.command, lookup("PATH").value_or(""));
+    nodes->command = launch.command;
     return run_job_on_hosts(std::move(launch), std::move(*nodes), lookup);
   }
   return run_job(std::move(launch), lookup);
