@@ -20,6 +20,7 @@ requires std::is_same_v<std::remove_const_t<Record>, StartRecord>
 void for_each_field(Record& record, Visit visit) {
   visit("version", record.version);
   visit("ranks", record.ranks);
+  visit("hosts", record.hosts);
   visit("backend", record.backend);
   visit("libtorch_version", record.libtorch_version);
   visit("dataset", record.dataset);

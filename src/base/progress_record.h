@@ -25,6 +25,7 @@ namespace lockstep {
 struct StartRecord {
   std::string version;           // of Lockstep
   int ranks = 1;                 // the world size
+  int hosts = 1;                 // on which they run
   std::string backend;           // the name of the group's backend
   std::string libtorch_version;  // may be empty
   std::string dataset;           // its title: Fashion-MNIST

@@ -4,7 +4,6 @@ the hosts reaches it.
 """
 import contextlib
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 

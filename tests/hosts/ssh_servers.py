@@ -1,9 +1,19 @@
 """An sshd on each host of scripts/hosts, and clients that may log in there."""
 import contextlib
+import os
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+
+
+CANNOT = 77  # the exit code of a test that the machine cannot run
+
+
+def may_become_any_user():
+    """Whether this is root, and not a user of its own namespace alone."""
+    users = Path("/proc/self/uid_map").read_text().split()
+    return os.geteuid() == 0 and int(users[2]) > 1
 
 
 class SshServers(contextlib.ExitStack):

@@ -12,7 +12,7 @@ import sys
 import time
 import unittest
 
-from ssh_servers import SshServers
+from ssh_servers import CANNOT, SshServers, may_become_any_user
 
 HOSTS, LOCKSTEP, RANKS = sys.argv[1:]
 # Far beyond the usual time; this only keeps a failing test from hanging.
@@ -132,4 +132,7 @@ class LaunchOverSsh(unittest.TestCase):
         self.assertIn("no-such-host.invalid is lost to the job", err)
 
 
+if not may_become_any_user():
+    print("only root may become another user, as sshd does")
+    sys.exit(CANNOT)
 unittest.main(argv=sys.argv[:1], verbosity=2)

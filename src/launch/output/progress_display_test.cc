@@ -54,6 +54,9 @@ TEST(ProgressText, StartSaysWhatRunsWhere) {
   alone.libtorch_version = "";
   EXPECT_EQ(start_lines(alone, kAsciiTerminal)[0],
             "Lockstep 0.1.0 | 1 rank on this host | shm");
+  alone.hosts = 2;
+  EXPECT_EQ(start_lines(alone, kAsciiTerminal)[0],
+            "Lockstep 0.1.0 | 1 rank on 2 hosts | shm");
 }
 
 TEST(ProgressText, BarFillsAndShowsItsHead) {

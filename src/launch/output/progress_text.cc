@@ -113,8 +113,10 @@ std::vector<std::string> start_lines(const StartRecord& record,
                                      const TerminalStyle& style) {
   const std::string_view by = dot(style);
   std::string first =
-      fmt::format("Lockstep {} {} {} on this host {} {}", record.version, by,
-                  count(record.ranks, "rank"), by, record.backend);
+      fmt::format("Lockstep {} {} {} on {} {} {}", record.version, by,
+                  count(record.ranks, "rank"),
+                  record.hosts == 1 ? "this host" : count(record.hosts, "host"),
+                  by, record.backend);
   if (!record.libtorch_version.empty())
     first += fmt::format(" {} LibTorch {}", by, record.libtorch_version);
   return {first,

@@ -6,10 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
+#include <variant>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/step_report.h"
@@ -26,6 +30,7 @@
 #include "lockstep/train/saved_model.h"
 #include "src/base/version.h"
 #include "src/data/sample_random.h"
+#include "src/store/host_address.h"
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
@@ -442,6 +447,15 @@ void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
   if (progress_) progress_(record);
 }
 
+// By their names.
+int count_hosts(ProcessGroup& group) {
+  std::vector<std::int64_t> own{
+      static_cast<std::int64_t>(std::hash<std::string>()(own_host_name()))};
+  std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
+  group.all_gather(view(own), view(all), {.label = "hosts"}).wait();
+  return static_cast<int>(std::set(all.begin(), all.end()).size());
+}
+
 // Before any rank refuses its own options, while others go on.
 void check_same_run(const TrainerOptions& options, const TrainingData& data,
                     ProcessGroup& group) {
@@ -454,12 +468,19 @@ void check_same_run(const TrainerOptions& options, const TrainingData& data,
 
 TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      const std::shared_ptr<ProcessGroup>& group,
-                     const ProgressSink& progress) {
+                     const ProgressSink& shown) {
   check_same_run(options, data, *group);
   check_trainer_options(options, data, group->size());
   if (!options.output.empty())
     run_on_rank_zero(*group, "preparing to save the trained model",
                      [&] { prepare_to_replace(options.output); });
+  const int hosts = count_hosts(*group);
+  const ProgressSink with_hosts = [&](ProgressRecord record) {
+    if (auto* const start = std::get_if<StartRecord>(&record))
+      start->hosts = hosts;
+    shown(record);
+  };
+  const ProgressSink progress = shown ? with_hosts : ProgressSink();
   TrainingResult result;
   StepReport report(group);
   for_each_replica(options, data.facts, group, [&](TrainedReplica& replica) {
