@@ -34,6 +34,8 @@ SUITES = (
     (NEEDS_MOST_RANKS, TORCH_TESTS, "TreeReductionOnCuda.*:LogicalShardsOnCuda.*"),
     ("TrainerOnCuda", TRAIN_TESTS, "TrainerOnCuda.*"),
     ("Strategies", TORCH_TESTS, "StrategiesOnCuda.*"),
+    ("Evaluation", TRAIN_TESTS, "EvaluationOnCuda.*"),
+    ("OutOfMemory", TORCH_TESTS, "OutOfMemoryOnCuda.*"),
 )
 
 
