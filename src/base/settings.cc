@@ -66,6 +66,9 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
     settings.stall_warning = Seconds(*s);
   settings.dump_directory = lookup("LOCKSTEP_DUMP_DIR").value_or("");
   settings.steps_file = lookup("LOCKSTEP_STEPS_FILE").value_or("");
+  if (const auto slot = read_integer(lookup, "LOCKSTEP_STEPS_SLOT", 0,
+                                     std::numeric_limits<int>::max()))
+    settings.steps_slot = static_cast<int>(*slot);
   if (const auto bytes = read_integer(lookup, "LOCKSTEP_HEAP_BYTES", 0,
                                       std::numeric_limits<std::int64_t>::max()))
     settings.heap_bytes = static_cast<std::size_t>(*bytes);

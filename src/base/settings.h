@@ -80,9 +80,11 @@ struct Settings : RankEnvironment {
   // LOCKSTEP_DUMP_DIR: the folder to which this rank writes the record of its
   // operations when one fails or a record is requested; empty: no record.
   std::string dump_directory;
-  // LOCKSTEP_STEPS_FILE: where this rank reports its steps for `lockstep
-  // status` (docs/formats/running_jobs.md), set by a launcher; empty: nowhere.
+  // LOCKSTEP_STEPS_FILE and LOCKSTEP_STEPS_SLOT: where this rank reports its
+  // steps for `lockstep status` (docs/formats/running_jobs.md), set by a
+  // launcher; empty: nowhere.
   std::string steps_file;
+  int steps_slot = 0;
   // LOCKSTEP_STALL_WARNING, in seconds: how long an operation waits before a
   // log line names the missing ranks.
   std::chrono::duration<double> stall_warning = std::chrono::seconds(10);

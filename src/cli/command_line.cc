@@ -1,6 +1,7 @@
 #include "src/cli/command_line.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include "src/launch/worker/gpu_inventory.h"
 #include "src/launch/worker/worker_environment.h"
 #include "src/tools/job/flags.h"
+#include "src/tools/run/torchrun_flags.h"
 
 namespace lockstep {
 namespace {
@@ -47,9 +49,11 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   command.prefix_command();
   command.footer(
       "The program comes last, with its own flags:\n"
-      "  lockstep run -n 2 ./program --its-flag");
+      "  lockstep run -n 2 ./program --its-flag\n"
+      "Flags may be written with underscores (--log_dir). The variables in "
+      "brackets give defaults, as for torchrun.");
   command
-      .add_option("-n,--nproc-per-node,--nproc_per_node", flags.workers,
+      .add_option("-n,--nproc-per-node", flags.workers,
                   "Workers on this host: a number, cpu or gpu for one per "
                   "core or GPU, or auto for gpu if there are any, else cpu")
       ->capture_default_str()
@@ -57,15 +61,23 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
   add_node_flags(command, flags.options.nodes);
   command.add_flag("-m,--module", flags.python.module,
                    "The program is a Python module, run by python3 -m");
-  command.add_flag("--no-python,--no_python", flags.python.no_python,
+  command.add_flag("--no-python", flags.python.no_python,
                    "Execute the program itself, also where its name ends in "
                    ".py [only if it is executable]");
   add_launch_flags(command, flags.options.launch);
   add_reform_flags(command, flags.options.reform);
   add_stream_flags(command, flags.options.streams);
+  command.add_option("--role", flags.options.role, "ROLE_NAME for the workers")
+      ->capture_default_str()
+      ->type_name("NAME");
+  command.add_flag("--virtual-local-rank", flags.options.virtual_local_rank,
+                   "Give every worker LOCAL_RANK 0, and in "
+                   "CUDA_VISIBLE_DEVICES the one GPU of its place on the host");
   command.add_flag("--dry-run", flags.options.dry_run,
                    "Print the ranks of this host with their cores and threads, "
                    "or the hosts of -H, and start nothing");
+  add_torchrun_flags(command);
+  take_defaults_from_environment(command);
 }
 
 void check_program(const CLI::App& command, std::vector<std::string>& program) {
@@ -80,7 +92,7 @@ void check_program(const CLI::App& command, std::vector<std::string>& program) {
 
 // The launchers of the hosts parse the same flags for themselves.
 void check_run_on_hosts(const CLI::App& command, const RunOptions& options) {
-  if (command.count("--nproc-per-node") > 0 &&
+  if (is_typed(command, "--nproc-per-node") &&
       std::ranges::any_of(options.hosts, &HostSlots::slots))
     throw InvalidArgument(
         "-n is the number of ranks on each host, which -H gives too, as "
@@ -91,7 +103,7 @@ void check_run_on_hosts(const CLI::App& command, const RunOptions& options) {
 }
 
 // `order`: null, or whose arguments these are.
-Request parse_run_flags(Arguments arguments, int cores,
+Request parse_run_alone(Arguments arguments, int cores,
                         const HostOrder* order) {
   RunFlags flags;
   RunOptions& options = flags.options;
@@ -106,7 +118,7 @@ Request parse_run_flags(Arguments arguments, int cores,
           obey(*order, options.nodes);
           if (order->slots > 0) flags.workers = std::to_string(order->slots);
         }
-        streams_of(options.streams, options.launch.log_dir);
+        streams_of(options.streams);
         check_file_to_write("--error-file", options.streams.error_file);
         options.hosts = hosts_of(options.nodes);
         if (!options.hosts.empty()) {
@@ -124,6 +136,17 @@ Request parse_run_flags(Arguments arguments, int cores,
             command_of(std::move(rest), flags.python, environment_variable);
         return options;
       });
+}
+
+// An error may be about a default that the user did not type.
+Request parse_run_flags(Arguments arguments, int cores,
+                        const HostOrder* order) try {
+  return parse_run_alone(arguments, cores, order);
+} catch (const InvalidArgument& error) {
+  const auto variables = variables_with_defaults(environment_variable);
+  if (variables.empty()) throw;
+  throw InvalidArgument(fmt::format("{} (defaults in the environment: {})",
+                                    error.what(), fmt::join(variables, ", ")));
 }
 
 Request parse_run(Arguments arguments, int cores) {

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "src/base/testing/error_text.h"
@@ -143,6 +145,77 @@ TEST(CommandLine, RunTakesTorchrunsSpellings) {
   EXPECT_EQ(parse_run({"--nproc_per_node=3", "true"}).workers, 3);
   EXPECT_EQ(parse_run({"-n4", "--standalone", "true"}).workers, 4);
   EXPECT_EQ(parse_run({"-n", "cpu", "--nnodes", "1", "true"}).workers, 4);
+  const RunOptions options =
+      parse_run({"--log_dir", "a", "--max_restarts=2", "--no_fold",
+                 "--virtual_local_rank", "./x", "--log_dir", "b"});
+  EXPECT_EQ(options.launch.log_dir, "a");
+  EXPECT_EQ(options.nodes.max_restarts, 2);
+  EXPECT_EQ(options.streams.fold, false);
+  EXPECT_TRUE(options.virtual_local_rank);
+  EXPECT_THAT(options.command, ElementsAre("./x", "--log_dir", "b"));
+  const Request train = parse({"train", "--batch_size", "48"});
+  EXPECT_EQ(std::get<TrainRequest>(train).options.batch_size, 48);
+}
+
+TEST(CommandLine, RunTakesTorchrunsFlags) {
+  const RunOptions options = parse_run(
+      {"--role", "trainer", "--shutdown-timeout=7", "--monitor-interval=0.5",
+       "--start-method", "fork", "--event-log-handler=null",
+       "--signals-to-handle", "SIGTERM,SIGINT", "./program"});
+  EXPECT_EQ(options.role, "trainer");
+  EXPECT_EQ(options.launch.grace, 7);
+  EXPECT_FALSE(options.virtual_local_rank);
+  for (const char* flag :
+       {"--event-log-handler=console", "--logs-specs=mine",
+        "--duplicate-stdout-filters=a", "--duplicate_stderr_filters=a",
+        "--numa-binding=node", "--signals-to-handle=SIGTERM,SIGUSR2",
+        "--run-path"})
+    EXPECT_THAT(error_of({"run", flag, "./program"}),
+                HasSubstr("a flag of torchrun that lockstep run does not"))
+        << flag;
+  EXPECT_THAT(error_of({"run", "--nproc-per-node=xpu", "./program"}),
+              HasSubstr("Intel"));
+}
+
+// A variable of the environment while the object lives.
+class Variable {
+ public:
+  Variable(std::string name, const char* value) : name_(std::move(name)) {
+    ::setenv(name_.c_str(), value, 1);
+  }
+  ~Variable() { ::unsetenv(name_.c_str()); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const std::string name_;
+};
+
+TEST(CommandLine, RunTakesDefaultsFromTorchrunsVariables) {
+  const Variable workers("PET_NPROC_PER_NODE", "3");
+  const Variable restarts("PET_MAX_RESTARTS", "4");
+  const Variable standalone("PET_STANDALONE", "1");
+  const Variable module("PET_MODULE", "0");
+  const Variable grace("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "8");
+  const RunOptions options = parse_run({"./program"});
+  EXPECT_EQ(options.workers, 3);
+  EXPECT_EQ(options.nodes.max_restarts, 4);
+  EXPECT_TRUE(options.nodes.standalone);
+  EXPECT_EQ(options.launch.grace, 8);
+  EXPECT_THAT(options.command, ElementsAre("./program"));
+  const RunOptions typed = parse_run({"-n", "2", "--grace=9", "./program"});
+  EXPECT_EQ(typed.workers, 2);
+  EXPECT_EQ(typed.launch.grace, 9);
+}
+
+TEST(CommandLine, RunNamesTheVariablesThatMayBeWrong) {
+  const Variable nodes("PET_NNODES", "2");
+  EXPECT_THAT(error_of({"run", "./program"}),
+              AllOf(HasSubstr("--nnodes 2 needs --rdzv-endpoint"),
+                    HasSubstr("in the environment: PET_NNODES=2")));
+  EXPECT_EQ(parse_run({"--nnodes=1", "./program"}).workers, 1);
+  const Variable workers("PET_NPROC_PER_NODE", "3");
+  EXPECT_EQ(parse_run({"-H", "a:2,b:2", "./program"}).hosts.size(), 2U);
 }
 
 TEST(CommandLine, RunMayBeGivenAProgramNamedLikeOneOfOurCommands) {

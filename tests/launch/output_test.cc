@@ -4,6 +4,7 @@
 
 #include <array>
 #include <csignal>
+#include <filesystem>
 
 #include "launched_command.h"
 
@@ -337,14 +338,21 @@ TEST(Streams, ThatAreHiddenAreInTheReportOfAFailure) {
   EXPECT_THAT(result.err, HasSubstr("output:  its last line\n    the reason"));
 }
 
-TEST(Streams, NeedAFolderForLogs) {
-  for (const auto& flags : std::vector<std::vector<std::string>>{
-           {"-r", "3"}, {"-t", "3"}, {"-t", "4"}}) {
-    std::vector<std::string> arguments{"run"};
-    arguments.insert(arguments.end(), flags.begin(), flags.end());
-    arguments.push_back("true");
-    EXPECT_EQ(run_lockstep(arguments).exit_code, 2) << flags[1];
-  }
+TEST(Streams, GoToANewFolderWhereNoneIsNamed) {
+  const TestDirectory temporary;
+  const std::string where = "TMPDIR=" + temporary.path().string();
+  const CommandResult result = run_lockstep(
+      {"run", "-n", "2", "-r", "1", "sh", "-c", "echo $RANK"}, {where});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
+  const std::string stem = "lockstep: the logs are in ";
+  ASSERT_THAT(result.err, StartsWith(stem));
+  const std::filesystem::path folder =
+      result.err.substr(stem.size(), result.err.find('\n') - stem.size());
+  EXPECT_EQ(folder.parent_path(), temporary.path());
+  EXPECT_EQ(contents(folder / "rank-1.log"), "1\n");
+  EXPECT_EQ(run_lockstep({"run", "-t", "0", "true"}, {where}).err, "");
+  EXPECT_EQ(run_lockstep({"run", "-t", "4", "true"}, {where}).exit_code, 2);
 }
 
 TEST(ErrorFile, IsThereOnlyWhereTheJobFailed) {

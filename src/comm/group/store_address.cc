@@ -19,10 +19,14 @@ bool is_loopback_here(const TcpEndpoint& endpoint) {
 }
 
 // Whether the launcher says that this rank is not on rank 0's host. Only
-// torchrun numbers the ranks host by host.
+// torchrun numbers the ranks host by host; with --virtual-local-rank every
+// local rank is 0.
 bool is_surely_elsewhere(const Settings& settings) {
-  return settings.launcher == StartedBy::kTorchrun && settings.rank &&
-         settings.local_rank && *settings.rank != *settings.local_rank;
+  if (settings.launcher != StartedBy::kTorchrun || !settings.rank ||
+      !settings.local_rank || *settings.rank == *settings.local_rank)
+    return false;
+  return *settings.local_rank != 0 ||
+         *settings.rank >= settings.local_world_size.value_or(1);
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ std::string fault_of(const std::string& host, int rank,
                      Settings settings = {}) {
   settings.launcher = StartedBy::kTorchrun;
   settings.rank = rank;
-  settings.local_rank = rank % 2;
+  if (!settings.local_rank) settings.local_rank = rank % 2;
   if (!settings.local_world_size) settings.local_world_size = 2;
   Membership membership{.rank = rank, .world_size = 4};
   membership.store_url = "tcp://" + host + ":29500";
@@ -54,6 +54,12 @@ TEST(TheStoresAddress, MayBeANameThatMeansLoopbackOnRankZerosHost) {
   for (const int rank : {0, 1}) EXPECT_EQ(fault_of("127.1", rank), "no error");
   for (const int rank : {2, 3})
     EXPECT_THAT(fault_of("127.1", rank), HasSubstr("loopback"));
+  Settings shows_one_gpu;  // --virtual-local-rank
+  shows_one_gpu.local_rank = 0;
+  for (const int rank : {0, 1})
+    EXPECT_EQ(fault_of("127.1", rank, shows_one_gpu), "no error");
+  for (const int rank : {2, 3})
+    EXPECT_THAT(fault_of("127.1", rank, shows_one_gpu), HasSubstr("loopback"));
 }
 
 }  // namespace

@@ -19,10 +19,10 @@ std::shared_ptr<Store> either(std::shared_ptr<Store> first,
 // Null where no launcher lists the job, or its file is gone: training does not
 // depend on it.
 std::unique_ptr<StepWriter> step_writer(const Settings& settings) {
-  if (settings.steps_file.empty() || !settings.local_rank) return nullptr;
+  if (settings.steps_file.empty()) return nullptr;
   try {
     return std::make_unique<StepWriter>(settings.steps_file,
-                                        *settings.local_rank);
+                                        settings.steps_slot);
   } catch (const Error& error) {
     log(LogLevel::kDebug, error.what());
     return nullptr;

@@ -35,10 +35,10 @@ constexpr std::chrono::seconds kOrderComes{30};
 constexpr std::size_t kMostOrderBytes = std::size_t{16} << 20U;
 
 // Without those that belong to one host or one start.
-constexpr std::array<std::string_view, 14> kPassedOn{
-    "LOCKSTEP_",       "OMP_",   "MKL_",    "KMP_",     "NCCL_",
-    "GLOO_",           "TORCH_", "PYTORCH", "CUDA_",    "PYTHON",
-    "LD_LIBRARY_PATH", "UCX_",   "FI_",     "OMPI_MCA_"};
+constexpr std::array<std::string_view, 15> kPassedOn{
+    "LOCKSTEP_",       "OMP_",   "MKL_",    "KMP_",      "NCCL_",
+    "GLOO_",           "TORCH_", "PYTORCH", "CUDA_",     "PYTHON",
+    "LD_LIBRARY_PATH", "UCX_",   "FI_",     "OMPI_MCA_", "PET_"};
 constexpr std::array<std::string_view, 7> kOfOneHost{
     "LOCKSTEP_STORE",      "LOCKSTEP_TOKEN",       "LOCKSTEP_DUMP_DIR",
     "LOCKSTEP_STORE_BIND", "LOCKSTEP_PROGRESS_FD", "LOCKSTEP_HOST_ID",

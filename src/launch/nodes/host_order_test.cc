@@ -100,12 +100,14 @@ TEST(EnvironmentForHosts, IsThatOfTheLibrariesAndWhatTheUserNames) {
   const std::vector<std::string> here{
       "HOME=/home/ada",       "LOCKSTEP_BACKEND=gloo", "LOCKSTEP_TOKEN=secret",
       "LOCKSTEP_STORE=tcp:",  "OMP_NUM_THREADS=2",     "CUDA_VISIBLE_DEVICES=1",
-      "LD_LIBRARY_PATH=/lib", "DATA=/data/a=b",        "LANG=C"};
-  EXPECT_THAT(environment_for_hosts(here, {"DATA", "NEW=x=y", "EMPTY="}),
-              ElementsAre(Pair("DATA", "/data/a=b"), Pair("EMPTY", ""),
-                          Pair("LD_LIBRARY_PATH", "/lib"),
-                          Pair("LOCKSTEP_BACKEND", "gloo"), Pair("NEW", "x=y"),
-                          Pair("OMP_NUM_THREADS", "2")));
+      "LD_LIBRARY_PATH=/lib", "DATA=/data/a=b",        "LANG=C",
+      "PET_MAX_RESTARTS=1"};
+  EXPECT_THAT(
+      environment_for_hosts(here, {"DATA", "NEW=x=y", "EMPTY="}),
+      ElementsAre(Pair("DATA", "/data/a=b"), Pair("EMPTY", ""),
+                  Pair("LD_LIBRARY_PATH", "/lib"),
+                  Pair("LOCKSTEP_BACKEND", "gloo"), Pair("NEW", "x=y"),
+                  Pair("OMP_NUM_THREADS", "2"), Pair("PET_MAX_RESTARTS", "1")));
 }
 
 TEST(EnvironmentForHosts, RefusesAVariableThatIsNotSet) {

@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 #include <string_view>
 
+#include "lockstep/base/error.h"
 #include "src/base/rank_environment.h"
 
 namespace lockstep {
@@ -38,6 +40,41 @@ void add_threads(std::vector<std::string>& variables,
   } else if (job.workers > 1 && !has(variables, kName)) {
     variables.push_back(fmt::format("{}=1", kName));
   }
+}
+
+// The entries of CUDA_VISIBLE_DEVICES, without blanks; nothing where it is not
+// set.
+std::optional<std::vector<std::string>> visible_devices(
+    const std::vector<std::string>& variables) {
+  constexpr std::string_view kName = "CUDA_VISIBLE_DEVICES";
+  const auto found = std::ranges::find(variables, kName, name_of);
+  if (found == variables.end()) return std::nullopt;
+  std::vector<std::string> devices;
+  std::istringstream list(found->substr(kName.size() + 1));
+  for (std::string device; std::getline(list, device, ',');) {
+    std::erase(device, ' ');
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+void add_local_rank(std::vector<std::string>& variables,
+                    const JobEnvironment& job, int local_rank) {
+  const int shown = job.virtual_local_rank ? 0 : local_rank;
+  variables.push_back(fmt::format("LOCAL_RANK={}", shown));
+  const auto devices = visible_devices(variables);
+  // Without GPUs each of them keeps none.
+  if (!job.virtual_local_rank || (devices && devices->empty())) return;
+  if (devices && std::ssize(*devices) < job.workers)
+    throw InvalidArgument(fmt::format(
+        "--virtual-local-rank gives each of {} workers a GPU, but "
+        "CUDA_VISIBLE_DEVICES names {}: start fewer workers, or name more GPUs",
+        job.workers, devices->size()));
+  const std::string device =
+      devices ? devices->at(static_cast<std::size_t>(local_rank))
+              : std::to_string(local_rank);
+  remove(variables, "CUDA_VISIBLE_DEVICES");
+  variables.push_back("CUDA_VISIBLE_DEVICES=" + device);
 }
 
 // What torchrun tells its workers besides their ranks.
@@ -92,20 +129,23 @@ std::vector<std::string> worker_environment(
   if (!job.workers_are_ranks) return variables;
   const int rank = job.first_rank + local_rank;
   set("RANK", rank);
-  set("LOCAL_RANK", local_rank);
+  add_local_rank(variables, job, local_rank);
   set("WORLD_SIZE", world_size_of(job));
   set("LOCAL_WORLD_SIZE", job.workers);
   set("GROUP_RANK", job.group_rank);
   set("GROUP_WORLD_SIZE", job.group_world_size);
   set("ROLE_RANK", rank);
   set("ROLE_WORLD_SIZE", world_size_of(job));
-  set("ROLE_NAME", "default");
+  set("ROLE_NAME", job.role);
   set("MASTER_ADDR", job.master_address);
   set("MASTER_PORT", job.master_port);
   add_torchruns(variables, job);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
-  if (!job.steps_file.empty()) set("LOCKSTEP_STEPS_FILE", job.steps_file);
+  if (!job.steps_file.empty()) {
+    set("LOCKSTEP_STEPS_FILE", job.steps_file);
+    set("LOCKSTEP_STEPS_SLOT", local_rank);
+  }
   if (!job.dump_directory.empty()) {
     remove(variables, "LOCKSTEP_DUMP_DIR");
     set("LOCKSTEP_DUMP_DIR", job.dump_directory);

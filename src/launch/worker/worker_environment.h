@@ -1,6 +1,6 @@
 // The environment variables of a worker: torchrun's and Lockstep's own.
 //
-// Errors:  none thrown.
+// Errors:  InvalidArgument from worker_environment().
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,11 @@ struct JobEnvironment {
   // How often the workers were started again, and may be.
   int restarts = 0;
   int max_restarts = 0;
-  std::string run_id = "none";  // TORCHELASTIC_RUN_ID
+  std::string run_id = "none";   // TORCHELASTIC_RUN_ID
+  std::string role = "default";  // ROLE_NAME
+  // LOCAL_RANK is 0 for every worker, and CUDA_VISIBLE_DEVICES has the one GPU
+  // of its place on the host: of the inherited ones, if these are named.
+  bool virtual_local_rank = false;
   // Whether workers receive their rank and the rendezvous address. False for a
   // program that starts its own ranks: it gets the inherited environment
   // without launchers' variables.
@@ -34,7 +38,8 @@ struct JobEnvironment {
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's setting, if any.
   std::string dump_directory = {};
-  // LOCKSTEP_STEPS_FILE, with a slot for each worker; empty: not set.
+  // LOCKSTEP_STEPS_FILE, with a slot for each worker, and LOCKSTEP_STEPS_SLOT;
+  // empty: not set.
   std::string steps_file = {};
   // LOCKSTEP_PLUGIN_PATH, unless the user has set it; empty: not set.
   std::string plugin_folder = {};
@@ -50,7 +55,8 @@ int world_size_of(const JobEnvironment& job);
 
 // The environment of this host's worker `local_rank` as "NAME=value":
 // `inherited`, with the launcher variables of Lockstep and torchrun removed or
-// replaced.
+// replaced. InvalidArgument where CUDA_VISIBLE_DEVICES has fewer GPUs than
+// workers need by their virtual local ranks.
 std::vector<std::string> worker_environment(
     std::span<const std::string> inherited, const JobEnvironment& job,
     int local_rank);

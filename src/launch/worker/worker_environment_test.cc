@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "src/base/testing/error_text.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/find_program.h"
 #include "src/net/free_port.h"
@@ -42,6 +43,31 @@ TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
           "LOCKSTEP_STORE=tcp://127.0.0.1:5", "LOCKSTEP_TOKEN=secret",
           "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1",
           "LOCKSTEP_BACKTRACE=1"));
+}
+
+TEST(WorkerEnvironment, ShowsOneGpuToEachWorkerByItsVirtualLocalRank) {
+  JobEnvironment job{
+      .workers = 2, .virtual_local_rank = true, .threads = std::nullopt};
+  EXPECT_THAT(worker_environment({}, job, 1),
+              AllOf(Contains("LOCAL_RANK=0"), Contains("RANK=1"),
+                    Contains("CUDA_VISIBLE_DEVICES=1")));
+  const Variables named{"CUDA_VISIBLE_DEVICES=5, GPU-7"};
+  EXPECT_THAT(worker_environment(named, job, 0),
+              Contains("CUDA_VISIBLE_DEVICES=5"));
+  EXPECT_THAT(worker_environment(named, job, 1),
+              AllOf(Contains("CUDA_VISIBLE_DEVICES=GPU-7"),
+                    Not(Contains(named.front()))));
+  EXPECT_THAT(worker_environment(Variables{"CUDA_VISIBLE_DEVICES="}, job, 1),
+              Contains("CUDA_VISIBLE_DEVICES="));
+  job.workers = 3;
+  EXPECT_THAT(error_text([&] { worker_environment(named, job, 0); }),
+              HasSubstr("CUDA_VISIBLE_DEVICES names 2"));
+}
+
+TEST(WorkerEnvironment, LeavesTheGpusToTheProgramOtherwise) {
+  const Variables named{"CUDA_VISIBLE_DEVICES=5,7"};
+  EXPECT_THAT(worker_environment(named, {.workers = 2, .threads = {}}, 1),
+              AllOf(Contains("LOCAL_RANK=1"), Contains(named.front())));
 }
 
 TEST(WorkerEnvironment, CountsRanksOverAllHosts) {

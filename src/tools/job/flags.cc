@@ -19,12 +19,26 @@
 namespace lockstep {
 namespace {
 
-// CLI11 does not support names of two letters after one dash. A program's own
-// arguments do not change.
-void take_np_for_n(const CLI::App& command, std::vector<std::string>& words) {
-  for (std::size_t i = 0; i < words.size(); ++i) {
+// Whether `command` has the flag "--log-dir".
+bool has_flag(const CLI::App& command, const std::string& flag) {
+  return command.get_option_no_throw(flag) != nullptr;
+}
+
+// "--log-dir=a" for "--log_dir=a", where `command` has only the former.
+void take_dashes(const CLI::App& command, std::string& word) {
+  std::string flag = word.substr(0, word.find('='));
+  if (!flag.starts_with("--") || has_flag(command, flag)) return;
+  std::ranges::replace(flag, '_', '-');
+  if (has_flag(command, flag)) word.replace(0, flag.size(), flag);
+}
+
+// CLI11 does not support names of two letters after one dash, nor several
+// spellings of a name. A program's own arguments do not change.
+void take_spellings(const CLI::App& command, std::vector<std::string>& words) {
+  for (std::size_t i = 0; i < words.size() && words[i] != "--"; ++i) {
     if (!words[i].starts_with('-') && command.get_prefix_command()) return;
     if (words[i] == "-np") words[i] = "-n";
+    take_dashes(command, words[i]);
     const CLI::Option* option = words[i].starts_with('-')
                                     ? command.get_option_no_throw(words[i])
                                     : nullptr;
@@ -108,7 +122,7 @@ FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
 
 void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
   std::vector<std::string> words(arguments.begin(), arguments.end());
-  take_np_for_n(command, words);
+  take_spellings(command, words);
   std::reverse(words.begin(),
                words.end());  // CLI11 expects them in reverse order
   try {

@@ -45,8 +45,8 @@ FlagCheck positive_number();
 FlagCheck one_of(std::string what, std::span<const std::string_view> known);
 
 // Parses `arguments` (without the program's name) into the targets registered
-// with `command`. Accepts mpirun's -np for -n. Lets CLI::Success (a request for
-// help) pass through.
+// with `command`. Accepts mpirun's -np for -n, and underscores for the dashes
+// in a flag's name. Lets CLI::Success (a request for help) pass through.
 void parse_flags(CLI::App& command, std::span<const char* const> arguments);
 
 // One line for flags and arguments that `command` does not know; suggests the

@@ -34,7 +34,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags,
                       std::string(more_logs))
       ->type_name("DIR");
   command
-      .add_option("--grace", flags.grace,
+      .add_option("--grace,--shutdown-timeout", flags.grace,
                   "How long workers that are asked to end (SIGTERM) may take "
                   "until they are killed")
       ->type_name("SECONDS")

@@ -50,47 +50,47 @@ void add_node_flags(CLI::App& command, NodeFlags& flags) {
                   "or all hosts of -H]")
       ->type_name("N|MIN:MAX");
   command
-      .add_option("--node-rank,--node_rank", flags.node_rank,
+      .add_option("--node-rank", flags.node_rank,
                   "Number of this host, from 0 [in the order of coming]")
       ->check(whole_number(0, kMostNodes - 1));
   command
       .add_option(
-          "--rdzv-endpoint,--rdzv_endpoint", flags.endpoint,
+          "--rdzv-endpoint", flags.endpoint,
           "Where the hosts' launchers meet; the one on that host serves "
           "[port 29400]")
       ->type_name("HOST[:PORT]");
   command
-      .add_option("--rdzv-id,--rdzv_id", flags.id,
+      .add_option("--rdzv-id", flags.id,
                   "Name of the job, the same on every host")
       ->capture_default_str();
   command
-      .add_option("--rdzv-backend,--rdzv_backend", flags.backend,
+      .add_option("--rdzv-backend", flags.backend,
                   "c10d or static; no effect; accepted for torchrun's users")
       ->check(one_of("rendezvous backend", kRendezvousBackends))
       ->capture_default_str();
   command
       .add_option(
-          "--rdzv-conf,--rdzv_conf", flags.configuration,
+          "--rdzv-conf", flags.configuration,
           "Seconds to wait for hosts: join_timeout for the least [600], "
           "last_call_timeout for more [30]")
       ->type_name("KEY=SECONDS,...");
   command
-      .add_option("--master-addr,--master_addr", flags.master_address,
+      .add_option("--master-addr", flags.master_address,
                   "The host of --node-rank 0; like --rdzv-endpoint")
       ->type_name("HOST");
   command
-      .add_option("--master-port,--master_port", flags.master_port,
+      .add_option("--master-port", flags.master_port,
                   "MASTER_PORT for the workers [a free port]; with "
                   "--master-addr the port where launchers meet [29500]")
       ->check(whole_number(1, 65535))
       ->type_name("PORT");
   command
-      .add_option("--local-addr,--local_addr", flags.local_address,
+      .add_option("--local-addr", flags.local_address,
                   "Address or interface at which other hosts reach this one "
                   "[the one that routes to the endpoint]")
       ->type_name("ADDRESS");
   command
-      .add_option("--max-restarts,--max_restarts", flags.max_restarts,
+      .add_option("--max-restarts", flags.max_restarts,
                   "How often workers start again after a failure")
       ->check(whole_number(0, 1'000'000))
       ->capture_default_str();

@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <sstream>
@@ -29,6 +32,10 @@ int parse_workers(std::string_view text, int cores,
   const int gpus = text == "gpu" || text == "auto" ? count_gpus() : 0;
   if (gpus > 0) return gpus;
   if (text == "auto") return cores;
+  if (text == "xpu")
+    throw InvalidArgument(
+        "--nproc-per-node is xpu, a value of torchrun for Intel's GPUs, which "
+        "Lockstep does not use: give a number");
   if (text == "gpu")
     throw InvalidArgument(
         "--nproc-per-node is gpu, but there is no GPU that these workers could "
@@ -46,23 +53,23 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags) {
   constexpr const char* kChoice = "STREAMS";
   command
       .add_option("-r,--redirects", flags.redirects,
-                  "Streams that go to the logs of --log-dir alone: 1 output, 2 "
-                  "errors, 3 both, or by local rank, as in 0:3,1:2")
+                  "Streams that go to the logs alone: 1 output, 2 errors, 3 "
+                  "both, or by local rank, as in 0:3,1:2; without --log-dir to "
+                  "logs in a new folder for temporary files")
       ->type_name(kChoice);
   command
       .add_option("-t,--tee", flags.tee,
                   "Streams that go to the logs and to the screen [3]")
       ->type_name(kChoice);
   command
-      .add_option("--local-ranks-filter,--local_ranks_filter",
-                  flags.local_ranks_filter,
+      .add_option("--local-ranks-filter", flags.local_ranks_filter,
                   "The local ranks whose output the screen shows [all]")
       ->type_name("RANK,...");
   command.add_flag("--fold,!--no-fold", flags.fold,
                    "Show a line that several ranks of a host print at nearly "
                    "the same time once [on a terminal]");
   command
-      .add_option("--error-file,--error_file", flags.error_file,
+      .add_option("--error-file", flags.error_file,
                   "Write the failure that ends the job to this file, as JSON, "
                   "on the host of the rank that failed first")
       ->type_name("FILE");
@@ -70,11 +77,11 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags) {
 
 void add_reform_flags(CLI::App& command, ReformFlags& flags) {
   command.add_flag(
-      "--in-place,--in_place", flags.in_place,
+      "--in-place", flags.in_place,
       "When a worker dies, let the others form a new group and go on "
       "(lockstep::elastic); --max-restarts workers are replaced");
   command
-      .add_option("--min-ranks,--min_ranks", flags.min_ranks,
+      .add_option("--min-ranks", flags.min_ranks,
                   "With --in-place: go on with fewer ranks, down to so many "
                   "[all of -n]")
       ->check(whole_number(1, kMostRanksOfAHost))
@@ -99,8 +106,7 @@ void check_reform_flags(const ReformFlags& flags, const NodeFlags& nodes,
                     *flags.min_ranks, workers));
 }
 
-StreamPlan streams_of(const StreamFlags& flags,
-                      const std::string& log_directory) {
+StreamPlan streams_of(const StreamFlags& flags) {
   StreamPlan plan;
   plan.fold = flags.fold;
   if (!flags.redirects.empty())
@@ -109,10 +115,6 @@ StreamPlan streams_of(const StreamFlags& flags,
   if (!flags.local_ranks_filter.empty())
     plan.shown_local_ranks =
         parse_local_ranks("--local-ranks-filter", flags.local_ranks_filter);
-  if ((plan.redirects || plan.tee) && log_directory.empty())
-    throw InvalidArgument(
-        "--redirects and --tee choose what the logs hold: give --log-dir DIR "
-        "for them");
   return plan;
 }
 
@@ -149,6 +151,32 @@ std::string current_directory() {
         "the directory in which this command runs is gone; change to another",
         error.value());
   return path;
+}
+
+// Whether --redirects or --tee send a stream of a worker to a log.
+bool asks_for_logs(const StreamPlan& streams, int workers) {
+  if (!streams.redirects && !streams.tee) return false;
+  for (int local = 0; local < workers; ++local)
+    if (streams.logged(local) != kNoStream) return true;
+  return false;
+}
+
+// The folder of --log-dir; where logs are asked for and the user gave none, a
+// new one, whose name the user is told.
+std::string log_folder(const LaunchFlags& flags, const StreamPlan& streams,
+                       int workers) {
+  if (!flags.log_dir.empty() || !asks_for_logs(streams, workers))
+    return flags.log_dir;
+  std::error_code error;
+  std::string folder =
+      std::filesystem::temp_directory_path(error) / "lockstep-logs-XXXXXX";
+  if (error || ::mkdtemp(folder.data()) == nullptr)
+    throw SystemError(
+        "cannot create a folder for logs; name one with --log-dir",
+        error ? error.value() : errno);
+  std::fputs(fmt::format("lockstep: the logs are in {}\n", folder).c_str(),
+             stderr);
+  return folder;
 }
 
 int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
@@ -203,10 +231,14 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
     launch.min_ranks = options.reform.min_ranks.value_or(options.workers);
   }
   apply(options.launch, launch);
-  launch.streams = streams_of(options.streams, options.launch.log_dir);
+  launch.job.role = options.role;
+  launch.job.virtual_local_rank = options.virtual_local_rank;
+  launch.streams = streams_of(options.streams);
   launch.error_file = options.streams.error_file;
   auto nodes = nodes_of(options.nodes, lookup);
   if (options.dry_run) return print_report(describe_plan(launch, !nodes));
+  launch.log_directory =
+      log_folder(options.launch, launch.streams, options.workers);
   // Beside --master-addr it is the port where the launchers meet.
   if (!nodes || options.nodes.master_address.empty())
     launch.job.master_port =

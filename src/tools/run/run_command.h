@@ -39,10 +39,8 @@ struct StreamFlags {
 
 void add_stream_flags(CLI::App& command, StreamFlags& flags);
 
-// InvalidArgument for wrong flags, and for a choice of logs without a folder
-// for them.
-StreamPlan streams_of(const StreamFlags& flags,
-                      const std::string& log_directory);
+// InvalidArgument for wrong flags.
+StreamPlan streams_of(const StreamFlags& flags);
 
 // What follows a worker's death, beside --max-restarts.
 struct ReformFlags {
@@ -58,6 +56,8 @@ void check_reform_flags(const ReformFlags& flags, const NodeFlags& nodes,
 
 struct RunOptions {
   int workers = 1;
+  std::string role = "default";     // ROLE_NAME
+  bool virtual_local_rank = false;  // see JobEnvironment
   ReformFlags reform;
   StreamFlags streams;
   // Their launchers are started, instead of workers here, with `arguments`,
