@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""`lockstep run` beside the torchrun of this Python: its flags and variables.
+"""`lockstep run` beside the torchrun of this Python: its flags, its variables,
+and the errors that scripts record for it.
 
 The environment names the built command: LOCKSTEP_COMMAND.
 """
 import argparse
+import json
 import os
 import pathlib
 import subprocess
@@ -26,10 +28,10 @@ VALUES = {"nnodes": "1:1", "rdzv_endpoint": "localhost:29400", "log_dir": "logs"
           "duplicate_stdout_filters": "a", "duplicate_stderr_filters": "a",
           "logs_specs": "mine", "local_addr": "127.0.0.1"}
 # Each launcher has its own.
-OF_ONE_START = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE"}
-# The shell sets them; the last two torchrun sets for others.
-NOT_OF_RANKS = {"_", "SHLVL", "PWD", "TORCHELASTIC_SIGNALS_TO_HANDLE", "TORCHELASTIC_ERROR_FILE",
-                "TORCH_NCCL_ASYNC_ERROR_HANDLING"}
+OF_ONE_START = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_RUN_ID",
+                "TORCHELASTIC_USE_AGENT_STORE"}
+# The shell sets them; the last one torchrun sets for itself.
+NOT_OF_RANKS = {"_", "SHLVL", "PWD", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 FOREIGN = "a flag of torchrun that lockstep run does not have"
 
 
@@ -102,7 +104,7 @@ class Variables(unittest.TestCase):
                                 environment_of_ranks(COMMAND, "run", *flags)):
             added = {name: value for name, value in theirs.items()
                      if os.environ.get(name) != value and name not in NOT_OF_RANKS}
-            self.assertIn("RANK", added)
+            self.assertIn("TORCHELASTIC_ERROR_FILE", added)
             for name, value in added.items():
                 with self.subTest(name=name):
                     self.assertIn(name, ours)
@@ -116,6 +118,38 @@ class Variables(unittest.TestCase):
 
     def test_show_each_rank_one_gpu_where_asked(self):
         self.compare("--virtual-local-rank")
+
+
+SCRIPT = """
+import os, sys
+from torch.distributed.elastic.multiprocessing.errors import record
+
+@record
+def main():
+    if os.environ["RANK"] == "1":
+        raise ValueError("the batch \\x1b[31mis empty")
+    sys.stdin.read()
+
+main()
+"""
+
+
+class Record(unittest.TestCase):
+    def test_gives_the_report_the_exception(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = pathlib.Path(folder) / "train.py"
+            script.write_text(SCRIPT)
+            report = pathlib.Path(folder) / "error.json"
+            temporary = pathlib.Path(folder) / "tmp"
+            temporary.mkdir()
+            result = lockstep("-n", "2", "--error-file", str(report), sys.executable, str(script),
+                              TMPDIR=str(temporary))
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("likely:  it raised ValueError: the batch ?[31mis empty", result.stderr)
+            exception = json.loads(report.read_text())["exception"]
+            self.assertEqual(exception["message"], "ValueError: the batch \x1b[31mis empty")
+            self.assertIn("in main", exception["traceback"])
+            self.assertEqual(list(temporary.iterdir()), [])
 
 
 if __name__ == "__main__":

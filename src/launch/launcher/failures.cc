@@ -65,7 +65,9 @@ WorkerFailure Launcher::failure_of(
           .log_path = log_path(local_rank, rounds_ ? slots_[place].restarts
                                                    : options_.job.restarts),
           .record_folder = {},
-          .oom_kills = oom_kills()};
+          .oom_kills = oom_kills(),
+          .exception = read_worker_exception(
+              exception_file(options_.job, worker.rank()))};
 }
 
 // Since the job began.

@@ -123,6 +123,11 @@ std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
       .logged = options_.streams.logged(local_rank),
       .shown = options_.streams.shown(local_rank),
       .folded = folded()};
+  // Of the worker whose place it takes.
+  if (const auto file = exception_file(job, rank); !file.empty()) {
+    std::error_code ignored;
+    std::filesystem::remove(file, ignored);
+  }
   if (!worker.log_path.empty())
     make_log_folder(std::filesystem::path(worker.log_path).parent_path());
   return std::make_unique<Worker>(worker, std::move(command), screen_,

@@ -42,6 +42,10 @@ void write_error_file(const std::string& path, const WorkerFailure& failure,
   report["seconds"] = failure.seconds;
   report["restarts"] = restarts;
   report["likely"] = likely_cause(failure);
+  report["exception"] = nullptr;
+  if (failure.exception)
+    report["exception"] = {{"message", failure.exception->message},
+                           {"traceback", failure.exception->traceback}};
   report["output"] = failure.last_lines;
   report["log"] = failure.log_path;
   report["records"] = failure.record_folder;

@@ -19,7 +19,9 @@ WorkerFailure typical_failure() {
           .seconds = 1.5,
           .program = "./train",
           .last_lines = {"step 1", "caf\xe9"},
-          .log_path = "logs/rank-3.log"};
+          .log_path = "logs/rank-3.log",
+          .exception = WorkerException{.message = "ValueError: no batch",
+                                       .traceback = "in main"}};
 }
 
 TEST(ErrorFile, TellsOfTheRankThatFailed) {
@@ -38,6 +40,12 @@ TEST(ErrorFile, TellsOfTheRankThatFailed) {
   EXPECT_EQ(report.at("output").at(1), "caf\xef\xbf\xbd");
   EXPECT_EQ(report.at("log"), "logs/rank-3.log");
   EXPECT_NE(report.at("likely"), "");
+  EXPECT_EQ(report.at("exception").at("message"), "ValueError: no batch");
+  EXPECT_EQ(report.at("exception").at("traceback"), "in main");
+  WorkerFailure other = typical_failure();
+  other.exception.reset();
+  write_error_file(path, other, 2, "node-a");
+  EXPECT_TRUE(nlohmann::json::parse(contents(path)).at("exception").is_null());
 }
 
 TEST(ErrorFile, OfAnEarlierJobIsRemoved) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "src/launch/record/worker_exception.h"
 #include "src/launch/worker/worker_process.h"
 
 namespace lockstep {
@@ -25,6 +26,8 @@ struct WorkerFailure {
   // How many processes of this host the kernel killed for want of memory while
   // the job ran; nothing where the kernel does not count them.
   std::optional<std::int64_t> oom_kills = {};
+  // What it recorded in TORCHELASTIC_ERROR_FILE.
+  std::optional<WorkerException> exception = {};
 };
 
 // The worker and how it ended: "rank 3 exited with code 1".

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/launch/record/job_record.h"
+#include "src/launch/worker/worker_environment.h"
 
 namespace lockstep {
 namespace fs = std::filesystem;
@@ -28,14 +29,17 @@ bool is_number(std::string_view text) {
          std::ranges::all_of(text, [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// "rank-3.json"
-bool is_record_name(std::string_view name) {
-  constexpr std::string_view kStart = "rank-";
+// "rank-3.json" for the start "rank-".
+bool is_numbered(std::string_view name, std::string_view start) {
   constexpr std::string_view kEnd = ".json";
-  if (!name.starts_with(kStart) || !name.ends_with(kEnd)) return false;
-  name.remove_prefix(kStart.size());
+  if (!name.starts_with(start) || !name.ends_with(kEnd)) return false;
+  name.remove_prefix(start.size());
   return name.size() > kEnd.size() &&
          is_number(name.substr(0, name.size() - kEnd.size()));
+}
+
+bool is_record_name(std::string_view name) {
+  return is_numbered(name, "rank-");
 }
 
 // Also the temporary names of replace_text_file(): ".rank-3.json.PID.tmp".
@@ -48,7 +52,8 @@ bool is_job_file_name(std::string_view name) {
       return false;
     name = name.substr(0, dot);
   }
-  return name == kJobRecordName || is_record_name(name);
+  return name == kJobRecordName || is_record_name(name) ||
+         is_numbered(name, kExceptionStart);
 }
 
 // The stem and the six characters of mkdtemp().

@@ -1,6 +1,7 @@
 // The folder to which the ranks of a job write their records after a failure
-// (docs/formats/record.md). A folder that was made for the job is removed with
-// it unless it holds records or files of others.
+// (docs/formats/record.md), or their exceptions (worker_exception.h). A folder
+// that was made for the job is removed with it unless it holds records or files
+// of others.
 //
 // Threads: one thread at a time.
 // Errors:  none; without a folder there are no records.

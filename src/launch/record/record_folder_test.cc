@@ -81,9 +81,19 @@ TEST_F(RecordFolderAmongOthers, RemovesEveryFileOfAForgottenJob) {
   const fs::path old =
       leave_files(temporary_ / "lockstep-records-aA0bB1", kMonth,
                   {"rank-0.json", "rank-11.json", ".rank-3.json.77.tmp",
-                   ".job.json.77.tmp", "job.json"});
+                   ".job.json.77.tmp", "job.json", "error-2.json"});
   { const auto own = RecordFolder::make_in(""); }
   EXPECT_FALSE(fs::exists(old));
+}
+
+TEST_F(RecordFolderAmongOthers, IsRemovedWithTheExceptionsOfItsRanks) {
+  fs::path made;
+  {
+    const auto own = RecordFolder::make_in("");
+    made = own.path();
+    std::ofstream(made / "error-0.json") << "{}";
+  }
+  EXPECT_FALSE(fs::exists(made));
 }
 
 TEST_F(RecordFolderAmongOthers, KeepsAFolderWhoseNameIsTheUsers) {

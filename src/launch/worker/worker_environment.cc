@@ -79,7 +79,7 @@ void add_local_rank(std::vector<std::string>& variables,
 
 // What torchrun tells its workers besides their ranks.
 void add_torchruns(std::vector<std::string>& variables,
-                   const JobEnvironment& job) {
+                   const JobEnvironment& job, int rank) {
   const auto set = [&](std::string_view name, const auto& value) {
     variables.push_back(fmt::format("{}{}={}", kTorchElastic, name, value));
   };
@@ -88,9 +88,19 @@ void add_torchruns(std::vector<std::string>& variables,
   set("RUN_ID", job.run_id);
   // Rank 0 serves PyTorch's store at MASTER_PORT.
   set("USE_AGENT_STORE", "False");
+  const std::string file = exception_file(job, rank);
+  if (!file.empty()) set("ERROR_FILE", file);
+  constexpr std::string_view kNccl = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  if (!has(variables, kNccl)) variables.push_back(fmt::format("{}=1", kNccl));
 }
 
 }  // namespace
+
+std::string exception_file(const JobEnvironment& job, int rank) {
+  if (job.exception_directory.empty() || !job.workers_are_ranks) return "";
+  return fmt::format("{}/{}{}.json", job.exception_directory, kExceptionStart,
+                     rank);
+}
 
 int world_size_of(const JobEnvironment& job) {
   return job.world_size == 0 ? job.workers : job.world_size;
@@ -139,7 +149,7 @@ std::vector<std::string> worker_environment(
   set("ROLE_NAME", job.role);
   set("MASTER_ADDR", job.master_address);
   set("MASTER_PORT", job.master_port);
-  add_torchruns(variables, job);
+  add_torchruns(variables, job, rank);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
   if (!job.steps_file.empty()) {

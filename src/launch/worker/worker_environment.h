@@ -38,6 +38,8 @@ struct JobEnvironment {
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's setting, if any.
   std::string dump_directory = {};
+  // The folder of the files TORCHELASTIC_ERROR_FILE; empty: not set.
+  std::string exception_directory = {};
   // LOCKSTEP_STEPS_FILE, with a slot for each worker, and LOCKSTEP_STEPS_SLOT;
   // empty: not set.
   std::string steps_file = {};
@@ -49,6 +51,13 @@ struct JobEnvironment {
   // 1 when there are several workers and the user has not set it.
   std::optional<int> threads;
 };
+
+// What the names of the files begin with in which workers record exceptions; a
+// rank and ".json" follow.
+inline constexpr const char* kExceptionStart = "error-";
+
+// The file of the worker `rank`; empty: it has none.
+std::string exception_file(const JobEnvironment& job, int rank);
 
 // The number of workers of the whole job.
 int world_size_of(const JobEnvironment& job);

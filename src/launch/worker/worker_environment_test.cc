@@ -23,14 +23,19 @@ using testing::UnorderedElementsAre;
 using Variables = std::vector<std::string>;
 
 TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
-  const Variables inherited{"PATH=/bin", "RANK=7", "TORCHELASTIC_RUN_ID=a",
-                            "LOCKSTEP_PROGRESS_FD=9", "RANKING=1"};
+  const Variables inherited{"PATH=/bin",
+                            "RANK=7",
+                            "TORCHELASTIC_RUN_ID=a",
+                            "TORCHELASTIC_ERROR_FILE=/outer.json",
+                            "LOCKSTEP_PROGRESS_FD=9",
+                            "RANKING=1"};
   EXPECT_THAT(
       worker_environment(inherited,
                          {.workers = 4,
                           .store_url = "tcp://127.0.0.1:5",
                           .token = "secret",
                           .master_port = 29500,
+                          .exception_directory = "/tmp/a",
                           .threads = std::nullopt},
                          2),
       UnorderedElementsAre(
@@ -39,6 +44,8 @@ TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
           "ROLE_RANK=2", "ROLE_WORLD_SIZE=4", "ROLE_NAME=default",
           "TORCHELASTIC_RESTART_COUNT=0", "TORCHELASTIC_MAX_RESTARTS=0",
           "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_USE_AGENT_STORE=False",
+          "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
+          "TORCHELASTIC_ERROR_FILE=/tmp/a/error-2.json",
           "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
           "LOCKSTEP_STORE=tcp://127.0.0.1:5", "LOCKSTEP_TOKEN=secret",
           "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1",
@@ -68,6 +75,13 @@ TEST(WorkerEnvironment, LeavesTheGpusToTheProgramOtherwise) {
   const Variables named{"CUDA_VISIBLE_DEVICES=5,7"};
   EXPECT_THAT(worker_environment(named, {.workers = 2, .threads = {}}, 1),
               AllOf(Contains("LOCAL_RANK=1"), Contains(named.front())));
+}
+
+TEST(WorkerEnvironment, LeavesTheUsersHandlingOfNcclsErrorsAlone) {
+  const Variables set{"TORCH_NCCL_ASYNC_ERROR_HANDLING=3"};
+  EXPECT_THAT(worker_environment(set, {.threads = {}}, 0),
+              AllOf(Contains(set.front()),
+                    Not(Contains("TORCH_NCCL_ASYNC_ERROR_HANDLING=1"))));
 }
 
 TEST(WorkerEnvironment, CountsRanksOverAllHosts) {

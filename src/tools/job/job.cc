@@ -154,8 +154,11 @@ JobResult Rounds::launch() {
   if (!records.earlier().empty())
     tell("the records of an earlier job are now in " +
          records.earlier().string());
+  // Not among the records: these may be in a folder that other jobs use.
+  const RecordFolder exceptions = RecordFolder::make_in({});
   LaunchOptions options = options_;
   options.job.dump_directory = records.path();
+  options.job.exception_directory = exceptions.path();
   JobListing listing(job_list_folder(lookup_), options.job.workers);
   if (options.job.workers_are_ranks)
     options.job.steps_file = listing.steps_file();

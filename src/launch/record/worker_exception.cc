@@ -1,0 +1,84 @@
+#include "src/launch/record/worker_exception.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <nlohmann/json.hpp>
+
+#include "src/base/printable.h"
+#include "src/net/file_descriptor.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::size_t kMostFileBytes = std::size_t{1} << 20U;
+constexpr std::size_t kMostMessageBytes = std::size_t{1} << 12U;
+constexpr std::size_t kMostTracebackBytes = std::size_t{1} << 16U;
+
+// Empty for anything but a regular file of at most kMostFileBytes.
+std::string text_of(const std::filesystem::path& path) {
+  const FileDescriptor file(
+      ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  struct stat status {};
+  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_size > static_cast<off_t>(kMostFileBytes))
+    return {};
+  // The program may still write to it.
+  std::string text(kMostFileBytes, '\0');
+  std::size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t count = ::pread(file.get(), text.data() + size,
+                                  text.size() - size, static_cast<off_t>(size));
+    if (count <= 0) break;
+    size += static_cast<std::size_t>(count);
+  }
+  text.resize(size);
+  return text;
+}
+
+// Empty where `object` has no such text.
+std::string text_in(const Json& object, const char* key) {
+  if (!object.is_object()) return {};
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>()
+                                                     : std::string();
+}
+
+// The parts that stay are whole characters.
+std::string beginning_of(std::string text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (continues_character(text[most])) --most;
+  return text.substr(0, most);
+}
+
+std::string end_of(std::string text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t start = text.size() - most;
+  while (start < text.size() && continues_character(text[start])) ++start;
+  return text.substr(start);
+}
+
+}  // namespace
+
+std::optional<WorkerException> read_worker_exception(
+    const std::filesystem::path& file) {
+  const Json record = Json::parse(text_of(file), nullptr, false);
+  if (!record.is_object() || !record.contains("message")) return std::nullopt;
+  // A text, or an object with the text and more.
+  const Json& content = record["message"];
+  const std::string message =
+      text_in(content.is_string() ? record : content, "message");
+  if (message.empty()) return std::nullopt;
+  std::string traceback;
+  if (content.is_object() && content.contains("extraInfo"))
+    traceback = text_in(content["extraInfo"], "py_callstack");
+  return WorkerException{
+      .message = beginning_of(message, kMostMessageBytes),
+      .traceback = end_of(std::move(traceback), kMostTracebackBytes)};
+}
+
+}  // namespace lockstep
