@@ -131,6 +131,11 @@ TEST(Suggest, NamesTheNearestAndNothingFarAway) {
   EXPECT_EQ(nearest_name("cnm", kKnown), "cnn");
   EXPECT_EQ(nearest_name("conv-net", kKnown), "convnet");
   EXPECT_EQ(nearest_name("transformer", kKnown), "");
+  EXPECT_EQ(nearest_name("con", kKnown), "convnet");
+  constexpr std::array<std::string_view, 4> kFlags{
+      "--np", "--nproc-per-node-and-more", "--nproc-per-node", "--no-fold"};
+  EXPECT_EQ(nearest_name("--nproc", kFlags), "--nproc-per-node");
+  EXPECT_EQ(nearest_name("--no", kFlags), "--np");  // too few letters
   EXPECT_EQ(unknown_name("model", "cnm", kKnown),
             "unknown model \"cnm\": did you mean \"cnn\"? Known: cnn, convnet, "
             "mlp");

@@ -24,10 +24,26 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// The shortest name that `typed` begins, if it has at least three letters.
+std::string_view shortest_with_beginning(
+    std::string_view typed, std::span<const std::string_view> known) {
+  constexpr std::size_t kLetters = 3;
+  const std::size_t dashes =
+      std::min(typed.find_first_not_of('-'), typed.size());
+  std::string_view best;
+  if (typed.size() - dashes < kLetters) return best;
+  for (const std::string_view name : known)
+    if (name.starts_with(typed) && (best.empty() || name.size() < best.size()))
+      best = name;
+  return best;
+}
+
 }  // namespace
 
 std::string nearest_name(std::string_view typed,
                          std::span<const std::string_view> known) {
+  if (const auto whole = shortest_with_beginning(typed, known); !whole.empty())
+    return std::string(whole);
   std::string_view best;
   std::size_t best_distance = std::max<std::size_t>(2, typed.size() / 3) + 1;
   for (const std::string_view name : known) {

@@ -7,9 +7,10 @@
 
 namespace lockstep {
 
-// The name of `known` that differs from `typed` by the fewest single-character
-// edits (Levenshtein), or "" when none is near. A name is near if at most two
-// letters, or at most a third of them, differ.
+// The shortest name of `known` that begins with `typed`, or else the one that
+// differs from it by the fewest single-character edits (Levenshtein); "" when
+// none is near. A name is near if at most two letters, or at most a third of
+// them, differ. A beginning has at least three letters.
 std::string nearest_name(std::string_view typed,
                          std::span<const std::string_view> known);
 

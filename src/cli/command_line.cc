@@ -118,7 +118,7 @@ Request parse_run_alone(Arguments arguments, int cores,
           obey(*order, options.nodes);
           if (order->slots > 0) flags.workers = std::to_string(order->slots);
         }
-        streams_of(options.streams);
+        const StreamPlan streams = streams_of(options.streams);
         check_file_to_write("--error-file", options.streams.error_file);
         options.hosts = hosts_of(options.nodes);
         if (!options.hosts.empty()) {
@@ -130,7 +130,8 @@ Request parse_run_alone(Arguments arguments, int cores,
         options.workers = parse_workers(flags.workers, cores, [] {
           return visible_gpus(environment_variable);
         });
-        nodes_of(options.nodes, environment_variable);
+        if (!nodes_of(options.nodes, environment_variable))
+          check_shown_ranks(streams, options.workers);
         check_reform_flags(options.reform, options.nodes, options.workers);
         options.command =
             command_of(std::move(rest), flags.python, environment_variable);

@@ -247,7 +247,38 @@ TEST(CommandLine, RunRefusesWhatCannotBe) {
   EXPECT_THAT(error_of({"run", "--bind", "cores", "true"}),
               HasSubstr("did you mean \"core\"?"));
   EXPECT_THAT(error_of({"run", "--nproc", "2", "true"}),
-              HasSubstr("unknown flag \"--nproc\""));
+              HasSubstr("unknown flag \"--nproc\": did you mean "
+                        "\"--nproc-per-node\"?"));
+}
+
+TEST(CommandLine, RunRefusesFlagsThatCannotMatterOnOneHost) {
+  EXPECT_THAT(
+      error_of({"run", "--node-rank=9", "--nnodes=1", "true"}),
+      HasSubstr("--node-rank is 9, but --nnodes allows at most 1 host"));
+  EXPECT_THAT(error_of({"run", "--rdzv-conf", "foo=1", "true"}),
+              HasSubstr("--rdzv-conf has \"foo=1\""));
+  EXPECT_THAT(error_of({"run", "-n2", "--local-ranks-filter=9,2", "true"}),
+              HasSubstr("--local-ranks-filter is 9,2, but the greatest local "
+                        "rank is 1"));
+  EXPECT_EQ(parse_run({"-n2", "--local-ranks-filter=9,1", "true"}).workers, 2);
+  EXPECT_THAT(error_of({"run", "--hostfile", "/no/such/file", "true"}),
+              HasSubstr("--hostfile: cannot read /no/such/file: No such file"));
+}
+
+// What torchrun ignores too.
+TEST(CommandLine, RunSaysWhatStandaloneOverrides) {
+  const auto ignored = [](std::vector<const char*> arguments) {
+    arguments.push_back("true");
+    return ignored_flags(parse_run(std::move(arguments)).nodes);
+  };
+  EXPECT_THAT(
+      ignored({"--standalone", "--rdzv-endpoint=a:1", "--node-rank=1"}),
+      ElementsAre(
+          HasSubstr("--rdzv-endpoint a:1 has no effect beside --standalone"),
+          HasSubstr("--node-rank 1 has no effect")));
+  EXPECT_THAT(ignored({"--standalone", "--node-rank=0"}), ElementsAre());
+  EXPECT_THAT(ignored({"--nnodes=1", "--rdzv-endpoint=localhost:0"}),
+              ElementsAre());
 }
 
 TEST(CommandLine, TrainHandsOnWhatWasTyped) {

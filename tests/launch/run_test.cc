@@ -265,6 +265,7 @@ TEST(Run, EndsUsageErrorsWithTwoAndOneLine) {
                                              {"run", "-n", "0", "true"},
                                              {"run", "--nnodes", "2", "true"},
                                              {"run", "--no-such-flag", "true"},
+                                             {"run", "--hostfile", "/no", "x"},
                                              {"train", "--batch-size", "0"},
                                              {"train", "--model", "resnet"},
                                              {"version", "--long"}}) {
@@ -274,6 +275,13 @@ TEST(Run, EndsUsageErrorsWithTwoAndOneLine) {
     EXPECT_THAT(result.err,
                 AllOf(StartsWith("lockstep: "), MatchesRegex("[^\n]+\n")));
   }
+}
+
+TEST(Run, SaysWhichFlagsHaveNoEffect) {
+  const CommandResult result =
+      run_lockstep({"run", "--standalone", "--rdzv-endpoint", "a:1", "true"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err, StartsWith("lockstep: --rdzv-endpoint a:1 has no "));
 }
 
 TEST(Run, PassesArgumentsAsTheyAre) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -139,7 +140,9 @@ std::vector<HostSlots> parse_host_list(std::string_view text) {
 
 std::vector<HostSlots> read_host_file(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw SystemError("--hostfile: cannot read " + path, errno);
+  if (!file)
+    throw InvalidArgument(fmt::format("--hostfile: cannot read {}: {}", path,
+                                      std::strerror(errno)));
   std::vector<HostSlots> hosts;
   int number = 0;
   for (std::string line; std::getline(file, line);)

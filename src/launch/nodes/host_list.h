@@ -24,7 +24,7 @@ struct HostSlots {
 std::vector<HostSlots> parse_host_list(std::string_view text);
 
 // A host per line, with its slots as in "a slots=2" or "a:2"; "#" begins a
-// comment. Also SystemError when the file cannot be read.
+// comment. Also SystemError when reading the file fails.
 std::vector<HostSlots> read_host_file(const std::string& path);
 
 }  // namespace lockstep

@@ -83,7 +83,7 @@ TEST_F(HostFile, SaysWhichLineIsWrong) {
 }
 
 TEST_F(HostFile, MustExist) {
-  EXPECT_THROW(read_host_file(path_), SystemError);
+  EXPECT_THROW(read_host_file(path_), InvalidArgument);
 }
 
 }  // namespace

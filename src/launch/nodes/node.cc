@@ -149,18 +149,35 @@ void Node::open() {
   }
 }
 
+// The endpoint's. A name may be unknown until its host has started; a wrong one
+// stays unknown.
+std::vector<SocketAddress> Node::addresses() try {
+  auto found = resolve(options_.endpoint.host, options_.endpoint.port);
+  unknown_until_.reset();
+  return found;
+} catch (const NetworkError&) {
+  if (!unknown_until_) unknown_until_.emplace(options_.name_timeout);
+  throw;
+}
+
 // Nothing where no store can be used yet; `obstacle` then says why.
 std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
-  std::vector<SocketAddress> addresses;
+  bool is_here = false;
   try {
-    addresses = resolve(options_.endpoint.host, options_.endpoint.port);
+    is_here = has_one_of(addresses());
   } catch (const NetworkError& error) {
     obstacle = first_line(error.what());
-    return nullptr;
+    if (!unknown_until_->expired()) return nullptr;
+    throw NetworkError(fmt::format(
+        "the rendezvous at {} has no address after {:.0f} s: {}\n"
+        "  next:    check the name in --rdzv-endpoint or --master-addr, "
+        "/etc/hosts and the name server",
+        place(), std::chrono::duration<double>(options_.name_timeout).count(),
+        obstacle));
   }
   obstacle = "no launcher serves there yet";
   try {
-    serve_if_here(has_one_of(addresses));
+    serve_if_here(is_here);
   } catch (const NetworkError& error) {
     // Another launcher serves, or another program, which does not answer.
     obstacle = first_line(error.what());

@@ -9,7 +9,8 @@
 //          join() where too few hosts came; RendezvousLost when the launcher
 //          that serves the rendezvous is gone, or has not answered for 60 s;
 //          Interrupted when the user's signal comes; NetworkError when the
-//          rendezvous refuses this launcher, Timeout when it cannot be reached.
+//          rendezvous refuses this launcher or its host's name stays unknown,
+//          Timeout when it cannot be reached.
 #pragma once
 
 #include <chrono>
@@ -26,6 +27,7 @@
 #include "src/launch/nodes/coordinator.h"
 #include "src/launch/nodes/node_messages.h"
 #include "src/launch/worker/worker_environment.h"
+#include "src/net/socket_address.h"
 #include "src/net/wake_up.h"
 #include "src/store/tcp_endpoint.h"
 #include "src/store/tcp_store_server.h"
@@ -72,6 +74,8 @@ struct NodeOptions {
   std::chrono::milliseconds grace{};      // --grace
   std::chrono::nanoseconds join_timeout = std::chrono::minutes(10);
   std::chrono::nanoseconds last_call = std::chrono::seconds(30);
+  // How long the endpoint's name may be unknown, as while its host starts.
+  std::chrono::nanoseconds name_timeout = std::chrono::minutes(1);
 };
 
 // Where a launcher asks and tells its user.
@@ -114,6 +118,7 @@ class Node {
  private:
   void open();
   std::shared_ptr<Store> try_to_open(std::string& obstacle);
+  std::vector<SocketAddress> addresses();
   void serve_if_here(bool is_here);
   void agree();
   void agree_on_program();
@@ -142,6 +147,7 @@ class Node {
   std::unique_ptr<TcpStoreServer> server_;
   std::shared_ptr<Store> store_;
   std::optional<Deadline> refused_until_;
+  std::optional<Deadline> unknown_until_;  // since the name is not known
   std::unique_ptr<Coordinator> coordinator_;
   int round_ = -1;
   std::optional<RoundFault> fault_;  // that this launcher reports

@@ -247,6 +247,22 @@ JoinTimes join_times_of(const NodeFlags& flags) {
   return parse_times(flags.configuration);
 }
 
+std::vector<std::string> ignored_flags(const NodeFlags& flags) {
+  std::vector<std::string> ignored;
+  const auto note = [&](const char* flag, const std::string& value) {
+    ignored.push_back(fmt::format(
+        "{} {} has no effect beside --standalone: the job is on this host "
+        "alone",
+        flag, value));
+  };
+  if (!flags.standalone) return ignored;
+  if (!flags.endpoint.empty()) note("--rdzv-endpoint", flags.endpoint);
+  if (!flags.master_address.empty())
+    note("--master-addr", flags.master_address);
+  if (flags.node_rank > 0) note("--node-rank", std::to_string(flags.node_rank));
+  return ignored;
+}
+
 std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
                                     const EnvironmentLookup& lookup) {
   const NodeRange range = range_of(flags, 0);
@@ -255,13 +271,13 @@ std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
         fmt::format("--standalone means one host, but --nnodes is {}: leave "
                     "one of them out",
                     flags.nodes.value_or("1")));
-  if (range.most == 1 && !flags.is_ordered) return std::nullopt;
-  if (flags.node_rank >= range.most)
-    throw InvalidArgument(fmt::format(
-        "--node-rank is {}, but --nnodes allows at most {} hosts: they are "
-        "numbered from 0 to {}",
-        flags.node_rank, range.most, range.most - 1));
   const JoinTimes times = join_times_of(flags);
+  if (!flags.standalone && flags.node_rank >= range.most)
+    throw InvalidArgument(fmt::format(
+        "--node-rank is {}, but --nnodes allows at most {} host{}, numbered "
+        "from 0",
+        flags.node_rank, range.most, range.most == 1 ? "" : "s"));
+  if (range.most == 1 && !flags.is_ordered) return std::nullopt;
   return NodeOptions{.endpoint = endpoint_of(flags),
                      .token = lookup("LOCKSTEP_TOKEN").value_or(""),
                      .agreement = {.version = std::string(version()),

@@ -67,6 +67,9 @@ struct JoinTimes {
 };
 JoinTimes join_times_of(const NodeFlags& flags);
 
+// Which flags have no effect, as in torchrun: a line each for the user.
+std::vector<std::string> ignored_flags(const NodeFlags& flags);
+
 // What the flags say about a job on several hosts; nothing for one on this host
 // alone. `lookup` gives the job's token, LOCKSTEP_TOKEN.
 std::optional<NodeOptions> nodes_of(const NodeFlags& flags,

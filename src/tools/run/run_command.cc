@@ -1,6 +1,7 @@
 #include "src/tools/run/run_command.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -116,6 +117,17 @@ StreamPlan streams_of(const StreamFlags& flags) {
     plan.shown_local_ranks =
         parse_local_ranks("--local-ranks-filter", flags.local_ranks_filter);
   return plan;
+}
+
+void check_shown_ranks(const StreamPlan& plan, int workers) {
+  const auto is_here = [&](int local) { return local < workers; };
+  if (plan.shown_local_ranks.empty() ||
+      std::ranges::any_of(plan.shown_local_ranks, is_here))
+    return;
+  throw InvalidArgument(fmt::format(
+      "--local-ranks-filter is {}, but the greatest local rank is {}: the "
+      "screen would show no rank",
+      fmt::join(plan.shown_local_ranks, ","), workers - 1));
 }
 
 std::vector<std::string> command_of(std::vector<std::string> program,
@@ -236,6 +248,8 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   launch.streams = streams_of(options.streams);
   launch.error_file = options.streams.error_file;
   auto nodes = nodes_of(options.nodes, lookup);
+  for (const std::string& line : ignored_flags(options.nodes))
+    std::fputs(fmt::format("lockstep: {}\n", line).c_str(), stderr);
   if (options.dry_run) return print_report(describe_plan(launch, !nodes));
   launch.log_directory =
       log_folder(options.launch, launch.streams, options.workers);

@@ -42,6 +42,9 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags);
 // InvalidArgument for wrong flags.
 StreamPlan streams_of(const StreamFlags& flags);
 
+// InvalidArgument where the screen would show none of `workers` workers.
+void check_shown_ranks(const StreamPlan& plan, int workers);
+
 // What follows a worker's death, beside --max-restarts.
 struct ReformFlags {
   bool in_place = false;
