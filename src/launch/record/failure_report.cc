@@ -68,10 +68,16 @@ std::string likely_cause(const WorkerFailure& failure) {
     case SIGKILL:
       return cause_of_kill(failure.oom_kills);
     case SIGSEGV:
-    case SIGBUS:
-    case SIGFPE:
-    case SIGILL:
       return "a bug in the program: it accessed invalid memory";
+    case SIGBUS:
+      return "it accessed memory of a file that has become shorter or cannot "
+             "grow: /dev/shm may be full (df /dev/shm), or another program has "
+             "replaced a file that was mapped";
+    case SIGFPE:
+      return "a bug in the program: it divided an integer by zero";
+    case SIGILL:
+      return "it has an instruction that this processor lacks: build it for "
+             "this machine (-march), or install a library that was";
     case SIGABRT:
       return "the program aborted: an uncaught exception or a failed check";
     default:
