@@ -9,7 +9,6 @@
 #include "lockstep/base/error.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/launch/record/job_record.h"
-#include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_folder.h"
 
 namespace lockstep {
@@ -71,10 +70,12 @@ WorkerFailure Launcher::failure_of(
 }
 
 // Since the job began.
-std::optional<std::int64_t> Launcher::oom_kills() const {
-  const auto now = count_oom_kills();
-  if (!now || !oom_kills_before_) return std::nullopt;
-  return *now - *oom_kills_before_;
+std::optional<OomKills> Launcher::oom_kills() const {
+  auto now = count_oom_kills();
+  if (!now || !oom_kills_before_ || now->of != oom_kills_before_->of)
+    return std::nullopt;
+  now->count -= oom_kills_before_->count;
+  return now;
 }
 
 // Next to the ranks' records, if there are any of this job.

@@ -12,7 +12,6 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
-#include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_folder.h"
 #include "src/launch/worker/find_program.h"
 

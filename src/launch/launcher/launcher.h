@@ -24,6 +24,7 @@
 #include "src/launch/launcher/ready_watch.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
+#include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_collector.h"
 #include "src/launch/worker/orphan_watch.h"
 #include "src/launch/worker/placement.h"
@@ -151,7 +152,7 @@ class Launcher {
   WorkerFailure failure_of(int local_rank) const;
   WorkerFailure failure_of(int local_rank,
                            std::chrono::steady_clock::time_point when) const;
-  std::optional<std::int64_t> oom_kills() const;
+  std::optional<OomKills> oom_kills() const;
   void keep_failure();
   void look_for_time();
   void look_for_write_error();
@@ -180,7 +181,7 @@ class Launcher {
   // How long a failure may come after others that it caused.
   Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
-  std::optional<std::int64_t> oom_kills_before_;
+  std::optional<OomKills> oom_kills_before_;
   // Workers that failed, with times, before the launcher asked the others to
   // end.
   struct Failed {

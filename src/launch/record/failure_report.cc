@@ -12,18 +12,26 @@ namespace lockstep {
 namespace {
 
 // Who sends SIGKILL: the kernel where its counter has risen.
-std::string cause_of_kill(const std::optional<std::int64_t>& oom_kills) {
+std::string cause_of_kill(const std::optional<OomKills>& oom_kills) {
   if (!oom_kills)
     return "another process killed it, or the kernel did because memory ran "
            "out (then dmesg says \"Out of memory\")";
-  if (*oom_kills == 0)
+  if (oom_kills->count == 0)
     return "another process killed it; the kernel killed none for want of "
            "memory";
+  const std::string killed = fmt::format("{} process{}", oom_kills->count,
+                                         oom_kills->count == 1 ? "" : "es");
+  if (oom_kills->of == OomKills::Of::kHost)
+    return fmt::format(
+        "the kernel may have killed it because memory ran out, as it killed {} "
+        "of this host since the job began (dmesg names them), or another "
+        "process killed it",
+        killed);
   return fmt::format(
-      "the kernel killed it because memory ran out ({} process{} of this host "
+      "the kernel killed it because memory ran out ({} of this control group "
       "since the job began): use fewer ranks or smaller batches, or give the "
       "job more memory",
-      *oom_kills, *oom_kills == 1 ? "" : "es");
+      killed);
 }
 
 std::string first_line_of(const WorkerException& exception) {

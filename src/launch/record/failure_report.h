@@ -1,11 +1,11 @@
 // The launcher's report on a failed worker.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <optional>
 #include <string>
 
+#include "src/launch/record/oom_kills.h"
 #include "src/launch/record/worker_exception.h"
 #include "src/launch/worker/worker_process.h"
 
@@ -23,9 +23,9 @@ struct WorkerFailure {
   bool lines_in_sight = false;     // they are still on the user's screen
   std::string log_path = {};       // its log; empty: no log
   std::string record_folder = {};  // of the ranks' records; empty: none
-  // How many processes of this host the kernel killed for want of memory while
-  // the job ran; nothing where the kernel does not count them.
-  std::optional<std::int64_t> oom_kills = {};
+  // How many processes the kernel killed for want of memory while the job ran;
+  // nothing where the kernel does not count them.
+  std::optional<OomKills> oom_kills = {};
   // What it recorded in TORCHELASTIC_ERROR_FILE.
   std::optional<WorkerException> exception = {};
 };
