@@ -114,6 +114,7 @@ Request parse_run_alone(Arguments arguments, int cores,
       arguments, [&](CLI::App& command) { add_run_flags(command, flags); },
       [&](const CLI::App& command, std::vector<std::string> rest) -> Request {
         check_program(command, rest);
+        options.arguments.assign(arguments.begin(), arguments.end());
         if (order != nullptr) {
           obey(*order, options.nodes);
           if (order->slots > 0) flags.workers = std::to_string(order->slots);
@@ -124,7 +125,6 @@ Request parse_run_alone(Arguments arguments, int cores,
         if (!options.hosts.empty()) {
           check_reform_flags(options.reform, options.nodes, 0);
           check_run_on_hosts(command, options);
-          options.arguments.assign(arguments.begin(), arguments.end());
           return options;
         }
         options.workers = parse_workers(flags.workers, cores, [] {

@@ -272,7 +272,9 @@ TEST_F(Nodes, EndWhereTheRendezvousIsLost) {
   const CommandResult result = other->finish();
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, AllOf(HasSubstr("serves the rendezvous at 127.0.0.1"),
-                                HasSubstr("run the same command")));
+                                HasSubstr("start the job again"),
+                                HasSubstr("\n             lockstep run -n 1 "),
+                                HasSubstr(" --node-rank 1 sh -c '" + script)));
   EXPECT_TRUE(other->wait_until_nothing_is_left());
 }
 

@@ -14,6 +14,7 @@
 #include "src/base/process_environment.h"
 #include "src/base/report_text.h"
 #include "src/base/settings.h"
+#include "src/base/shell_word.h"
 #include "src/launch/nodes/node_messages.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/launch/worker/find_program.h"
@@ -61,14 +62,6 @@ std::vector<std::string> with_options(std::vector<std::string> ssh) {
   // A terminal would show the order, with its token.
   ssh.emplace_back("-T");
   return ssh;
-}
-
-// As one word of a shell.
-std::string shell_word(const std::string& text) {
-  std::string word = "'";
-  for (const char letter : text)
-    word += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return word + "'";
 }
 
 }  // namespace

@@ -308,9 +308,11 @@ void Node::lose_rendezvous() const {
   throw RendezvousLost(fmt::format(
       "the launcher that serves the rendezvous at {} is gone: it ended, or the "
       "link to its host is down\n"
-      "  next:    run the same command on every host again; the program "
-      "resumes from its last checkpoint if it saves them",
-      place()));
+      "  next:    start the job again on every host; here it was\n"
+      "             {}\n"
+      "           the program resumes from its last checkpoint if it saves "
+      "them",
+      place(), options_.command_line));
 }
 
 // Publishes the card for a round. The store says when this launcher is lost,

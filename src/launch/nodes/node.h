@@ -60,6 +60,8 @@ struct NodeOptions {
   TcpEndpoint endpoint;  // --rdzv-endpoint
   std::string token;     // LOCKSTEP_TOKEN
   NodesAgreement agreement;
+  // What started this launcher, for a shell: an error gives it to the user.
+  std::string command_line = {};
   // Empty: the address of the interface that routes to the endpoint.
   std::string local_address = {};
   int node_rank = -1;  // negative: in the order of coming

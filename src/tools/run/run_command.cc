@@ -19,6 +19,7 @@
 #include "src/base/number_in.h"
 #include "src/base/report_text.h"
 #include "src/base/secret.h"
+#include "src/base/shell_word.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
 #include "src/tools/job/flags.h"
@@ -257,12 +258,11 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   if (!nodes || options.nodes.master_address.empty())
     launch.job.master_port =
         static_cast<std::uint16_t>(options.nodes.master_port);
-  if (nodes) {
-    nodes->is_cut_off = options.is_cut_off;
-    nodes->command = launch.command;
-    return run_job_on_hosts(std::move(launch), std::move(*nodes), lookup);
-  }
-  return run_job(std::move(launch), lookup);
+  if (!nodes) return run_job(std::move(launch), lookup);
+  nodes->is_cut_off = options.is_cut_off;
+  nodes->command_line = "lockstep run " + command_line(options.arguments);
+  nodes->command = launch.command;
+  return run_job_on_hosts(std::move(launch), std::move(*nodes), lookup);
 }
 
 }  // namespace lockstep

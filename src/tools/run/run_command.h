@@ -63,10 +63,10 @@ struct RunOptions {
   bool virtual_local_rank = false;  // see JobEnvironment
   ReformFlags reform;
   StreamFlags streams;
-  // Their launchers are started, instead of workers here, with `arguments`,
-  // those after `lockstep run`. Empty: workers are started here.
+  std::vector<std::string> arguments;  // those after `lockstep run`
+  // Their launchers are started, instead of workers here, with `arguments`.
+  // Empty: workers are started here.
   std::vector<HostSlots> hosts;
-  std::vector<std::string> arguments;
   NodeFlags nodes;
   LaunchFlags launch;
   std::vector<std::string> command;  // the program and its arguments
