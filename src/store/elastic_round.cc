@@ -28,6 +28,10 @@ std::string elastic_joined_key(int id) {
   return fmt::format("elastic/joined/{}", id);
 }
 
+std::string elastic_formed_key(int number) {
+  return fmt::format("elastic/formed/{}", number);
+}
+
 bool has_joined(Store& store, int id, Deadline deadline) {
   return !peek(store, elastic_joined_key(id), deadline).empty();
 }

@@ -37,6 +37,8 @@ std::string elastic_ready_key(int id);
 std::string elastic_joined_key(int id);
 // Whether it has; waits for no worker.
 bool has_joined(Store& store, int id, Deadline deadline);
+// Rank 0 of round `number` sets it once the round's group has formed.
+std::string elastic_formed_key(int number);
 // How a round has ended: with the training, once every member has come to its
 // end; or because a member died before.
 inline constexpr std::string_view kRoundComplete = "complete";

@@ -6,6 +6,7 @@
 //   die=ID:STEP:US  worker ID is killed by SIGKILL US microseconds after it
 //                   begins step STEP
 //   die_reset=ID    worker ID is killed when it has formed a second group
+//   fail_reset=ID   worker ID then exits with code 9
 //   die_leaving=ID:US  the same US microseconds after it lost its first group
 //   die_after=ID    worker ID is killed when it has ended its training
 //   again=1         calls run() a second time
@@ -132,6 +133,7 @@ class Training {
                 .counters = {{"step", &step_}}}) {
     state_.register_reset_callbacks({[this] {
       if (number_of(arguments_, "die_reset", -2) == own_id()) die();
+      if (number_of(arguments_, "fail_reset", -2) == own_id()) std::_Exit(9);
     }});
   }
 

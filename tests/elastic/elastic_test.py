@@ -143,6 +143,12 @@ class Elastic(unittest.TestCase):
         self.assertIn("SIGKILL", out)
         self.assertEqual(lines_of("end", out), [], self.text)
 
+    def test_blames_a_later_failure_once_the_others_have_formed_a_group(self):
+        code, out = self.start(["-n2", "--in-place", "--min-ranks=1"], "steps=3000",
+                               self.moment(1), "fail_reset=0")
+        self.assertEqual(code, 9, self.text)
+        self.assertIn("exited with code 9 after", out)
+
     def test_fails_where_a_rank_dies_after_its_training(self):
         for flags in (["--min-ranks=2"], ["--max-restarts=1"]):
             code, out = self.start(["-n3", "--in-place", *flags], "steps=20",

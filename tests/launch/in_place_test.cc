@@ -70,6 +70,20 @@ TEST(RunInPlace, EndsTheJobByTheUsualReportWhereTooFewRemain) {
   EXPECT_THAT(result.err, Not(HasSubstr("the job goes on")));
 }
 
+// The ranks of a program that never forms another group.
+TEST(RunInPlace, BlamesTheRankThatDiedFirstWhereTheOthersFailToo) {
+  const Gate gate;
+  LaunchedCommand command(in_place(
+      {"--min-ranks=1"}, "if [ $RANK = 0 ]; then " + gate.wait() +
+                             "exit 5; else echo the reason; exit 3; fi"));
+  ASSERT_TRUE(command.wait_for("the job goes on without it"));
+  gate.open();
+  const CommandResult result = command.finish();
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("rank 1 of 2 exited with code 3 after"));
+  EXPECT_THAT(result.err, HasSubstr("its last line\n    the reason"));
+}
+
 TEST(RunInPlace, StartsNoMoreWorkersThanAllowed) {
   const Gate never;
   const CommandResult result = run_lockstep(

@@ -64,6 +64,12 @@ const ElasticRound& ElasticJob::await_round(Deadline deadline) {
   }
 }
 
+void ElasticJob::formed() {
+  if (rank() == 0)
+    store_->set(elastic_formed_key(round_.number), to_bytes("formed"),
+                kStoreAnswers);
+}
+
 void ElasticJob::joined() {
   if (std::exchange(has_joined_, true)) return;
   store_->set(elastic_joined_key(id_), to_bytes("joined"), kStoreAnswers);

@@ -30,6 +30,9 @@ class ElasticJob {
   // deadline, and Error where no further round follows.
   const ElasticRound& await_round(Deadline deadline);
 
+  // Tells the launcher that the group of the round has formed.
+  void formed();
+
   // Tells the launcher that this worker has the job's state.
   void joined();
 

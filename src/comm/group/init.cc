@@ -222,6 +222,7 @@ void form_round(ElasticJob& job, const InitOptions& options,
       options.backend, {.rank = membership.rank, .size = membership.world_size},
       std::make_shared<World>(seat ? seat->store() : part, settings, whole));
   part->be_formed();
+  job.formed();
   slot.seat = std::move(seat);
   slot.group = std::move(group);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "src/launch/worker/own_store.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 
@@ -80,6 +81,13 @@ void ElasticRounds::ended_well(int id) {
                                          id)
                            : "a replacement has ended its training"),
               kOwnStoreAnswers);
+}
+
+bool ElasticRounds::has_formed_after(int number) const {
+  while (++number <= round_.number)
+    if (!peek(*store_, elastic_formed_key(number), kOwnStoreAnswers).empty())
+      return true;
+  return false;
 }
 
 bool ElasticRounds::has_joined(int id) const {

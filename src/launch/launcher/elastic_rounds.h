@@ -43,6 +43,9 @@ class ElasticRounds {
   // Worker `id` has returned 0: no further round begins.
   void ended_well(int id);
 
+  // Whether the group of a round after round `number` has formed: the workers
+  // have survived what ended that one.
+  bool has_formed_after(int number) const;
   // Whether worker `id` has had the job's state. Without that it has no part in
   // the job's result.
   bool has_joined(int id) const;

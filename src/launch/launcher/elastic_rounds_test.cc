@@ -41,6 +41,18 @@ TEST_F(ElasticRoundsTest, GoOnWithFewerRanksDownToTheLeast) {
   EXPECT_EQ(rounds.round().number, 3);
 }
 
+TEST_F(ElasticRoundsTest, TellWhetherTheOthersHaveFormedAGroupAfterADeath) {
+  ElasticRounds rounds(store_, {.workers = 3, .min_ranks = 1});
+  store_->set(elastic_formed_key(1), to_bytes("formed"), 1s);
+  EXPECT_EQ(rounds.died(2), Next::kGoOn);
+  EXPECT_FALSE(rounds.has_formed_after(1));
+  EXPECT_EQ(rounds.died(1), Next::kGoOn);
+  store_->set(elastic_formed_key(3), to_bytes("formed"), 1s);
+  EXPECT_TRUE(rounds.has_formed_after(1));
+  EXPECT_TRUE(rounds.has_formed_after(2));
+  EXPECT_FALSE(rounds.has_formed_after(3));
+}
+
 TEST_F(ElasticRoundsTest, WaitForAReplacementWhereTooFewAreLeft) {
   ElasticRounds rounds(store_,
                        {.workers = 2, .min_ranks = 2, .max_restarts = 1});

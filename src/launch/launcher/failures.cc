@@ -41,6 +41,17 @@ bool Launcher::knows_the_cause() const {
   return cause_at_.expired() || !workers_.missed_peers(failed_local_ranks());
 }
 
+// Where the others were to go on without a rank and could not, as in a program
+// that never forms another group, that rank is the cause.
+WorkerFailure Launcher::cause() const {
+  const WorkerFailure* const death = unsurvived_death();
+  if (death == nullptr)
+    return failure_of(workers_.culprit(failed_local_ranks()).local_rank());
+  WorkerFailure failure = *death;
+  failure.lines_in_sight = false;  // others have printed since
+  return failure;
+}
+
 WorkerFailure Launcher::failure_of(int local_rank) const {
   return failure_of(
       local_rank,
@@ -98,8 +109,7 @@ void Launcher::keep_failure() {
 
 void Launcher::report_end() {
   if (!failed_.empty()) {
-    result_.failure =
-        failure_of(workers_.culprit(failed_local_ranks()).local_rank());
+    result_.failure = cause();
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
     std::istringstream report(describe(*result_.failure));

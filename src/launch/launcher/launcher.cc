@@ -314,8 +314,7 @@ void Launcher::end_elsewhere() {
 
 void Launcher::announce_failure() {
   if (std::exchange(announced_, true) || !options_.on_failure) return;
-  options_.on_failure(
-      failure_of(workers_.culprit(failed_local_ranks()).local_rank()));
+  options_.on_failure(cause());
 }
 
 void Launcher::end_job() {

@@ -144,11 +144,15 @@ class Launcher {
   // its place.
   bool goes_on_without(int local_rank);
   bool replace(int local_rank);
-  void tell_of_death(int local_rank, ElasticRounds::Next next);
+  void tell_of_death(const WorkerFailure& failure, ElasticRounds::Next next);
+  // The first death after which the others formed no group, or null.
+  const WorkerFailure* unsurvived_death() const;
 
   std::vector<int> failed_local_ranks() const;
   // Whether no further failure can explain those so far, or none came in time.
   bool knows_the_cause() const;
+  // Of those that failed, the one that ends the job.
+  WorkerFailure cause() const;
   WorkerFailure failure_of(int local_rank) const;
   WorkerFailure failure_of(int local_rank,
                            std::chrono::steady_clock::time_point when) const;
@@ -194,6 +198,12 @@ class Launcher {
   std::vector<std::vector<int>> cores_;  // by local rank; empty: any
   // Where the job re-forms in place.
   std::unique_ptr<ElasticRounds> rounds_;
+  // Deaths with which the job was to go on, in their order.
+  struct Death {
+    int round;  // the last one that had begun
+    WorkerFailure failure;
+  };
+  std::vector<Death> deaths_;
   struct Slot {
     int id = 0;             // of its worker
     int restarts = 0;       // of the job when that worker was started

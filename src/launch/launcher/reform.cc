@@ -88,9 +88,12 @@ bool Launcher::goes_on_without(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.watch.reset();
   for (;;) {
+    const int round = rounds_->round().number;
     const ElasticRounds::Next next = rounds_->died(slot.id);
     if (next == ElasticRounds::Next::kEndJob) return false;
-    tell_of_death(local_rank, next);
+    deaths_.push_back(
+        {round, failure_of(local_rank, std::chrono::steady_clock::now())});
+    tell_of_death(deaths_.back().failure, next);
     slot.given_up = next == ElasticRounds::Next::kGoOn;
     if (slot.given_up) tell_workers();
     if (slot.given_up || replace(local_rank)) return true;
@@ -115,9 +118,15 @@ bool Launcher::replace(int local_rank) {
   return true;
 }
 
-void Launcher::tell_of_death(int local_rank, ElasticRounds::Next next) {
-  const WorkerFailure failure =
-      failure_of(local_rank, std::chrono::steady_clock::now());
+const WorkerFailure* Launcher::unsurvived_death() const {
+  for (const auto& [round, failure] : deaths_)
+    if (!failure.lost_a_peer && !rounds_->has_formed_after(round))
+      return &failure;
+  return nullptr;
+}
+
+void Launcher::tell_of_death(const WorkerFailure& failure,
+                             ElasticRounds::Next next) {
   const std::string what =
       next == ElasticRounds::Next::kReplace
           ? fmt::format("starts another in its place (restart {} of {})",
