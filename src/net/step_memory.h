@@ -38,7 +38,7 @@ bool is_step_memory(const FileDescriptor& file);
 
 // A rank's own slot.
 //
-// Threads: enters_wait(), leaves_wait() and the two about the program: any
+// Threads: enters_wait(), leaves_wait() and the three about the program: any
 //          thread. All others: one thread at a time.
 class StepWriter {
  public:
@@ -51,7 +51,8 @@ class StepWriter {
   StepWriter& operator=(const StepWriter&) = delete;
 
   // The program has its batch; the time since data_wanted() was spent on data,
-  // but for the waits. `waited` as in step_done().
+  // but for the waits. `waited` as in step_done(). A second call before the
+  // next data_wanted() adds nothing.
   void data_ready(std::chrono::nanoseconds waited);
   // Time on data begins, if the program calls data_ready() later; nothing is
   // shown until then.
@@ -69,6 +70,8 @@ class StepWriter {
 
   // From now on the program reports its steps, and Lockstep counts none.
   void report_by_program() { by_program_.store(true); }
+  // Lockstep counts them again.
+  void end_report_by_program() { by_program_.store(false); }
   bool reported_by_program() const { return by_program_.load(); }
 
  private:

@@ -83,6 +83,23 @@ TEST(StepMemory, CountsTheTimeFromWantingDataToHavingThem) {
   EXPECT_LE(window.data.count(), window.time.count());
 }
 
+// The time between the batches of one step is that of computing, too.
+TEST(StepMemory, CountsTheTimeUpToTheFirstBatchOfAStep) {
+  const StepFile file(1);
+  StepWriter writer(file.path(), 0);
+  writer.report_by_program();
+  writer.step_done(1, 0ns);
+  const auto begin = StepWriter::Clock::now();
+  writer.data_wanted(0ns);
+  writer.data_ready(0ns);
+  const auto first = StepWriter::Clock::now();
+  while (StepWriter::Clock::now() - first <= first - begin)
+    std::this_thread::yield();
+  writer.data_ready(0ns);
+  writer.step_done(1, 0ns);
+  EXPECT_LE(file.read(0).window.value().data, first - begin);
+}
+
 TEST(StepMemory, CountsNoWaitsAsTimeForData) {
   const StepFile file(1);
   StepWriter writer(file.path(), 0);

@@ -31,11 +31,14 @@ class StepReport {
  public:
   // `group`: the default group, or one that was made from it.
   explicit StepReport(std::shared_ptr<ProcessGroup> group);
+  // From here on Lockstep counts the steps itself again.
+  ~StepReport();
   StepReport(const StepReport&) = delete;
   StepReport& operator=(const StepReport&) = delete;
 
   // This rank has the batch of its next step. The time since step_done(), and
-  // since the construction, was spent on data.
+  // since the construction, was spent on data. Of several calls in a step, as
+  // for micro-batches, the first counts: the time after it is also computing.
   void data_ready();
   // A step of this rank has ended. `samples`: of this rank alone.
   void step_done(std::int64_t samples);

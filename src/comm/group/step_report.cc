@@ -32,6 +32,11 @@ StepReport::StepReport(std::shared_ptr<ProcessGroup> group)
   steps->begin_data(group_->time_waited());
 }
 
+StepReport::~StepReport() {
+  if (StepWriter* const steps = step_writer_of(*group_, process_))
+    steps->end_report_by_program();
+}
+
 void StepReport::data_ready() {
   StepWriter* const steps = step_writer_of(*group_, process_);
   if (steps == nullptr) return;

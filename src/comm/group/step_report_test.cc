@@ -65,6 +65,19 @@ TEST(StepReport, ReplacesTheStepsThatLockstepCounts) {
   EXPECT_EQ(steps.read().steps, 3u);
 }
 
+TEST(StepReport, LeavesTheStepsToLockstepWhenItIsGone) {
+  const Steps steps;
+  const auto group = group_with(steps.path());
+  {
+    StepReport report(group);
+    report.data_ready();
+    report.step_done(1);
+  }
+  group->core().count_reduced_pass();
+  EXPECT_EQ(steps.read().steps, 2u);
+  EXPECT_EQ(steps.read().phase, StepPhase::kUnknown);
+}
+
 TEST(StepReport, DoesNothingWithoutALauncher) {
   for (const char* path : {"", "/no/such/file"}) {
     const auto group = group_with(path);

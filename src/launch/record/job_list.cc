@@ -271,8 +271,11 @@ std::vector<std::string> shortened(const std::vector<std::string>& command) {
 
 fs::path job_list_folder(const EnvironmentLookup& lookup) {
   const auto chosen = lookup("LOCKSTEP_JOBS_DIR");
-  return chosen && !chosen->empty() ? fs::path(*chosen)
-                                    : folder_of(::geteuid());
+  if (!chosen || chosen->empty()) return folder_of(::geteuid());
+  // Ranks may change their directory before they open their file.
+  std::error_code error;
+  fs::path folder = fs::absolute(*chosen, error);
+  return error ? fs::path(*chosen) : folder;
 }
 
 JobListing::JobListing(fs::path folder, int workers)

@@ -37,8 +37,9 @@ struct ListedJob {
   FileDescriptor steps{};  // for read_rank_steps(), by local rank
 };
 
-// The folder of this user's jobs: LOCKSTEP_JOBS_DIR, or one in /dev/shm, where
-// memory that is mapped by several processes is not written to a disk.
+// The folder of this user's jobs: LOCKSTEP_JOBS_DIR, made absolute, or one in
+// /dev/shm, where memory that is mapped by several processes is not written to
+// a disk.
 std::filesystem::path job_list_folder(const EnvironmentLookup& lookup);
 
 // A job's files in the folder, from its construction to its destruction. The

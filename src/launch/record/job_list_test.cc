@@ -252,6 +252,12 @@ TEST(JobList, IsInSharedMemoryUnlessTheUserNamesAFolder) {
   const auto nothing = [](const std::string&) {
     return std::optional<std::string>();
   };
+  const auto relative = [](const std::string& name) {
+    return name == "LOCKSTEP_JOBS_DIR" ? std::optional<std::string>("jobs")
+                                       : std::nullopt;
+  };
+  EXPECT_EQ(job_list_folder(relative),
+            std::filesystem::current_path() / "jobs");
   EXPECT_EQ(job_list_folder(nothing),
             "/dev/shm/lockstep-" + std::to_string(::geteuid()));
 }

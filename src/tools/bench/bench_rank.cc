@@ -92,18 +92,18 @@ std::size_t host_bytes(const BenchOptions& options,
 // Without enough memory the kernel would kill arbitrary processes. Counts all
 // ranks as ranks of this host, divided by `hosts`.
 void check_memory(const BenchOptions& options, int ranks, int hosts) {
-  const std::uint64_t available = available_memory();
-  if (available == 0) return;
+  const auto available = available_memory();
+  if (!available) return;
   CollectiveCase largest = options.wanted;
   largest.bytes = options.sizes.back();
   const std::size_t needed =
       host_bytes(options, largest, ranks) / static_cast<std::size_t>(hosts);
-  if (needed <= available) return;
+  if (needed <= *available) return;
   throw InvalidArgument(fmt::format(
       "--bytes: {} on {} ranks need {:.1f} GiB of this host's memory, of which "
       "{:.1f} GiB are free; end at a smaller size or take fewer ranks",
       describe_bytes(largest.bytes), ranks, std::ldexp(needed, -30),
-      std::ldexp(available, -30)));
+      std::ldexp(*available, -30)));
 }
 
 // A backend to measure.

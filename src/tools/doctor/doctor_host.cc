@@ -174,13 +174,15 @@ Finding examine_cores() {
 }
 
 Finding examine_memory() {
-  const auto total = static_cast<double>(total_memory());
-  const auto available = static_cast<double>(available_memory());
+  const auto size_of = [](const std::optional<std::uint64_t>& bytes) {
+    return bytes ? fmt::format("{:.1f} GiB",
+                               static_cast<double>(*bytes) / kBytesPerGibibyte)
+                 : "unknown size";
+  };
   Finding finding{
       .topic = "memory",
-      .text = fmt::format("{:.1f} GiB, {:.1f} GiB of them available",
-                          total / kBytesPerGibibyte,
-                          available / kBytesPerGibibyte)};
+      .text = fmt::format("{}, {} of them available", size_of(total_memory()),
+                          size_of(available_memory()))};
   const auto granted =
       number_in<std::uint64_t>(first_line("/sys/fs/cgroup/memory.max"));
   if (granted)

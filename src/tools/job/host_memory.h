@@ -1,15 +1,16 @@
-// The memory of this host, in bytes; 0 when the kernel does not tell.
+// The memory of this host, in bytes; nothing when the kernel does not tell.
 //
 // Threads: any thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 namespace lockstep {
 
-std::uint64_t total_memory();
+std::optional<std::uint64_t> total_memory();
 
 // The kernel's estimate of the memory that programs can still allocate.
-std::uint64_t available_memory();
+std::optional<std::uint64_t> available_memory();
 
 }  // namespace lockstep

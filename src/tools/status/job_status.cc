@@ -110,9 +110,16 @@ std::string to_text(const Straggler& straggler, const JobStatus& job) {
                          duration_text(straggler.seconds));
     case Straggler::Kind::kAllWait:
       return fmt::format(
-          "all ranks of this host wait for other ranks, no step for {}; next: "
+          "all ranks of this host wait for other ranks, no step for {}{}; "
+          "next: "
           "kill -USR1 {} makes records for `lockstep blame`",
-          duration_text(straggler.seconds), job.launcher);
+          duration_text(straggler.seconds),
+          straggler.rank < 0
+              ? ""
+              : fmt::format("; rank {} has ended fewer steps than the others "
+                            "and may be stopped",
+                            straggler.rank),
+          job.launcher);
   }
   return "";
 }

@@ -39,7 +39,8 @@ struct Straggler {
     kSlow,
     // It has not ended a step for `seconds`, while others wait.
     kStalled,
-    // All ranks of this host wait, since `seconds`; `rank` is -1.
+    // All ranks of this host wait, since `seconds`; `rank` is the one that has
+    // ended fewer steps than all others, or -1.
     kAllWait,
   };
   Kind kind = Kind::kSlow;

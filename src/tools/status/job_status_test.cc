@@ -102,6 +102,25 @@ TEST(Stragglers, OfAJobWhoseRanksAllWaitAreNotBlamed) {
   EXPECT_EQ(found[0].part, StepPart::kWaiting);
 }
 
+// Such as a rank that was stopped while it waited.
+TEST(Stragglers, OfAJobWhoseRanksAllWaitAreTheRankThatIsBehind) {
+  JobStatus job{.launcher = 4711,
+                .world_size = 3,
+                .ranks = {stopped(rank_of(0, 0, 50), 35, true),
+                          stopped(rank_of(1, 0, 50), 36, true),
+                          stopped(rank_of(2, 0, 50), 35, true)}};
+  --job.ranks[1].steps.steps;
+  job.stragglers = stragglers_of(job.ranks);
+  ASSERT_EQ(job.stragglers.size(), 1u);
+  EXPECT_EQ(job.stragglers[0].kind, Straggler::Kind::kAllWait);
+  EXPECT_EQ(job.stragglers[0].rank, 1);
+  EXPECT_THAT(to_text(JobStatuses{.jobs = {job}}),
+              HasSubstr("no step for 36 s; rank 1 has ended fewer steps than "
+                        "the others and may be stopped; next:"));
+  --job.ranks[2].steps.steps;
+  EXPECT_EQ(stragglers_of(job.ranks)[0].rank, -1);
+}
+
 TEST(Stragglers, AreNoneWhereAllRanksComputeForLong) {
   EXPECT_THAT(stragglers_of(std::vector{stopped(rank_of(0, 0, 50), 35, false),
                                         stopped(rank_of(1, 0, 50), 35, false)}),

@@ -33,6 +33,20 @@ std::string memory_text(const std::optional<std::uint64_t>& bytes) {
   return fmt::format("{:.1f} GiB", static_cast<double>(*bytes) / kGibibyte);
 }
 
+// How much of the host's memory is in use.
+std::string memory_text(const HostStatus& status) {
+  if (!status.total_bytes) return "not known";
+  const auto gibibytes = [](std::uint64_t bytes) {
+    return static_cast<double>(bytes) / kGibibyte;
+  };
+  if (!status.available_bytes)
+    return fmt::format("{:.1f} GiB, use not known",
+                       gibibytes(*status.total_bytes));
+  return fmt::format("{:.1f} of {:.1f} GiB used",
+                     gibibytes(*status.total_bytes - *status.available_bytes),
+                     gibibytes(*status.total_bytes));
+}
+
 std::string program_text(const HostStatus& status, unsigned pid) {
   const auto program = status.programs.find(pid);
   return program == status.programs.end() ? "" : program->second;
@@ -80,11 +94,8 @@ std::string to_text(const HostStatus& status) {
   std::string text = fmt::format(
       "{}\n"
       "  cores   {}, load {:.1f}\n"
-      "  memory  {:.1f} of {:.1f} GiB used\n",
-      status.host, status.cores, status.load,
-      static_cast<double>(status.total_bytes - status.available_bytes) /
-          kGibibyte,
-      static_cast<double>(status.total_bytes) / kGibibyte);
+      "  memory  {}\n",
+      status.host, status.cores, status.load, memory_text(status));
   for (const GpuState& gpu : status.gpus.gpus) {
     text += fmt::format("  GPU {:<3} {}\n", gpu.index, describe(gpu));
     for (const GpuProcess& process : gpu.processes)
@@ -104,8 +115,8 @@ std::string to_json(const HostStatus& status) {
               {"host", status.host},
               {"cores", status.cores},
               {"load", status.load},
-              {"total_bytes", status.total_bytes},
-              {"available_bytes", status.available_bytes},
+              {"total_bytes", or_null(status.total_bytes)},
+              {"available_bytes", or_null(status.available_bytes)},
               {"driver", status.gpus.driver},
               {"gpus", Json::array()},
               {"problem", status.gpus.problem}};

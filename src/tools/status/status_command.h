@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "src/launch/worker/gpu_inventory.h"
@@ -23,10 +24,11 @@ struct StatusOptions {
 
 struct HostStatus {
   std::string host{};
-  int cores = 0;                  // cores that this process may use
-  double load = 0;                // runnable threads, mean of the last minute
-  std::uint64_t total_bytes = 0;  // memory of the host
-  std::uint64_t available_bytes = 0;  // the kernel's estimate
+  int cores = 0;    // cores that this process may use
+  double load = 0;  // runnable threads, mean of the last minute
+  // Memory of the host; nothing where the kernel does not tell.
+  std::optional<std::uint64_t> total_bytes{};
+  std::optional<std::uint64_t> available_bytes{};  // the kernel's estimate
   GpuInventory gpus{};
   // The names of the processes on GPUs that this process may see.
   std::map<unsigned, std::string> programs{};
@@ -37,9 +39,9 @@ struct HostStatus {
 HostStatus look_at_host(const EnvironmentLookup& lookup);
 
 std::string to_text(const HostStatus& status);
-// One object: sizes in bytes; "gpus", a list with null for values that the
-// driver does not report; "problem", why the list is empty, or ""; "jobs", a
-// list; "job_problems", why jobs may be missing.
+// One object: sizes in bytes, null where they are not known; "gpus", a list
+// with null for values that the driver does not report; "problem", why the list
+// is empty, or ""; "jobs", a list; "job_problems", why jobs may be missing.
 std::string to_json(const HostStatus& status);
 
 }  // namespace lockstep

@@ -63,6 +63,13 @@ TEST(Status, SaysToProgramsWhatTheDriverDoesNotSay) {
   EXPECT_TRUE(object["jobs"].is_array());
 }
 
+TEST(Status, SaysWhereMemoryIsNotKnown) {
+  EXPECT_THAT(to_text(HostStatus{}), HasSubstr("memory  not known\n"));
+  EXPECT_THAT(to_text(HostStatus{.total_bytes = 2 * kGibibyte}),
+              HasSubstr("memory  2.0 GiB, use not known\n"));
+  EXPECT_TRUE(nlohmann::json::parse(to_json({}))["available_bytes"].is_null());
+}
+
 TEST(Status, SaysWhyThereAreNoGpus) {
   EXPECT_THAT(to_text({.gpus = {.problem = "there is no NVIDIA driver"}}),
               HasSubstr("GPUs    none: there is no NVIDIA driver\n"));

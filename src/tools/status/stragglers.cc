@@ -96,6 +96,15 @@ bool is_stalled(std::span<const RankStatus> ranks) {
   });
 }
 
+// The one rank that has ended fewer steps than all others, as one that is
+// stopped while it waits; or null.
+const RankStatus* rank_behind(std::span<const RankStatus> ranks) {
+  const auto steps_of = [](const RankStatus& rank) { return rank.steps.steps; };
+  const auto last = std::ranges::min_element(ranks, {}, steps_of);
+  const auto as_many = std::ranges::count(ranks, steps_of(*last), steps_of);
+  return as_many == 1 && ranks.size() > 1 ? &*last : nullptr;
+}
+
 std::vector<Straggler> stalled_ranks(std::span<const RankStatus> ranks) {
   std::vector<Straggler> found;
   for (const RankStatus& rank : ranks) {
@@ -109,11 +118,14 @@ std::vector<Straggler> stalled_ranks(std::span<const RankStatus> ranks) {
     found.push_back(stalled);
   }
   if (found.size() == ranks.size()) return {};  // none of them waits
-  if (found.empty())
+  if (found.empty()) {
+    const RankStatus* const behind = rank_behind(ranks);
+    const RankStatus& shown = behind != nullptr ? *behind : ranks.front();
     found.push_back({.kind = Straggler::Kind::kAllWait,
-                     .rank = -1,
+                     .rank = behind != nullptr ? behind->rank : -1,
                      .part = StepPart::kWaiting,
-                     .seconds = *ranks.front().seconds_since_step});
+                     .seconds = *shown.seconds_since_step});
+  }
   return found;
 }
 
