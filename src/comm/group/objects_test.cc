@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 
 #include "lockstep/base/error.h"
@@ -109,7 +110,10 @@ TEST_P(Objects, OfARootOutsideTheGroupAreRefused) {
 }
 
 TEST_P(Objects, HeedTheTimeoutOfTheCall) {
-  run_ranks(GetParam(), 2, [](const std::shared_ptr<ProcessGroup>& group) {
+  // A rank that drops its group leaves it.
+  std::array<std::shared_ptr<ProcessGroup>, 2> kept;
+  run_ranks(GetParam(), 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    kept.at(static_cast<std::size_t>(group->rank())) = group;
     if (group->rank() == 0) {
       EXPECT_THROW(broadcast_bytes(*group, {}, 1,
                                    {.timeout = std::chrono::milliseconds(20)}),

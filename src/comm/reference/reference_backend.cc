@@ -3,13 +3,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/own_process.h"
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/routes.h"
 #include "src/comm/reference/reference_arithmetic.h"
@@ -20,14 +23,23 @@ namespace {
 
 constexpr std::size_t kChunkBytes = std::size_t{1} << 20;
 
-class ReferenceBackend : public Backend,
-                         public std::enable_shared_from_this<ReferenceBackend> {
+// How long rank 0 waits for the other ranks when it leaves. They may compute
+// for hours before they leave, and then need the store no more.
+constexpr std::chrono::seconds kOthersLeave{5};
+
+class ReferenceBackend final
+    : public Backend,
+      public std::enable_shared_from_this<ReferenceBackend> {
  public:
   ReferenceBackend(GroupIdentity identity, std::shared_ptr<Store> store)
       : identity_(std::move(identity)),
         prefix_("group/" + identity_.name + "/reference/"),
         job_store_(std::move(store)),
         store_(with_prefix(job_store_, prefix_)) {}
+
+  ~ReferenceBackend() override {
+    if (!broken_) leave();
+  }
 
   std::string_view name() const override { return "reference"; }
 
@@ -47,10 +59,17 @@ class ReferenceBackend : public Backend,
   }
 
   void leave() noexcept override {
+    const bool aborted = cancelled_.cancelled();
     cancelled_.cancel();
     tell_gone("it left the group");
-    const std::lock_guard lock(one_at_a_time_);
-    if (!broken_) broken_ = group_was_left(identity_);
+    {
+      const std::lock_guard lock(one_at_a_time_);
+      if (broken_) return;
+      broken_ = group_was_left(identity_);
+    }
+    if (aborted) return;
+    // A sub-group may end long before the store does.
+    if (identity_.rank == 0 && identity_.members.empty()) wait_for_readers();
   }
 
   // Runs `action` unless an earlier one failed; its error ends the group.
@@ -77,6 +96,17 @@ class ReferenceBackend : public Backend,
                             to_bytes(reason), std::chrono::seconds(5));
   } catch (const Error&) {
     // The store is gone too: the others notice that themselves.
+  }
+
+  // The store may end with this process, and an operation that is complete here
+  // may still be read by others: they leave, or end, after their last one.
+  void wait_for_readers() noexcept try {
+    const Deadline patience(kOthersLeave);
+    for (int rank = 1; rank < identity_.size; ++rank)
+      job_store_->wait_any(
+          std::array{prefix_ + gone_key(rank), ended_key(rank)}, patience);
+  } catch (const Error&) {
+    return;  // a rank is late, or the store has ended
   }
 
   // Reads `key`, which rank `owner` writes; PeerFailure once that rank is gone.
@@ -335,7 +365,8 @@ Work ReferenceBackend::start(const Operation& operation) {
 
 std::shared_ptr<Backend> make_reference_backend(const GroupIdentity& identity,
                                                 std::shared_ptr<Store> store) {
-  return std::make_shared<ReferenceBackend>(identity, std::move(store));
+  return make_shared_in_own_process<ReferenceBackend>(identity,
+                                                      std::move(store));
 }
 
 }  // namespace lockstep

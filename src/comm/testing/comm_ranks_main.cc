@@ -457,11 +457,28 @@ int barrier() {
   return 0;
 }
 
-// Rank VICTIM may open SPARE more files.
+// Rank 0 broadcasts more than the others can have read when it leaves.
+int broadcast_and_leave() {
+  const auto group = join();
+  std::vector<float> values(8 << 20, group->rank() == 0 ? 7.0f : 0.0f);
+  group->broadcast(view(values), 0).wait();
+  destroy_process_group();
+  if (std::ranges::count(values, 7.0f) != std::ssize(values)) return 1;
+  say("has all");
+  return 0;
+}
+
+// Rank VICTIM may open SPARE more files; with SOFT=1 only its soft limit says
+// so.
 int short_of_descriptors() {
-  std::optional<ScarceDescriptors> limit;
-  if (number_from("RANK", 0) == number_from("VICTIM", 1))
-    limit.emplace(number_from("SPARE", 0));
+  std::optional<ScarceDescriptors> scarce;
+  if (number_from("RANK", 0) == number_from("VICTIM", 1)) {
+    scarce.emplace(number_from("SPARE", 0));
+    rlimit now{};
+    ::getrlimit(RLIMIT_NOFILE, &now);
+    if (number_from("SOFT", 0) == 0 && !limit(RLIMIT_NOFILE, now.rlim_cur))
+      return 1;
+  }
   join()->barrier().wait();
   say("met");
   return 0;
@@ -519,6 +536,7 @@ int run(const std::string& name) {
       {"ranks_as_threads", ranks_as_threads},
       {"stopped_sender", stopped_sender},
       {"barrier", barrier},
+      {"broadcast_and_leave", broadcast_and_leave},
       {"short_of_descriptors", short_of_descriptors},
       {"join_twice", join_twice},
       {"planted_race", planted_race},

@@ -319,6 +319,17 @@ TEST(RanksAsProcesses, FindEachOtherThroughAFile) {
 }
 
 // Shows that the thread sanitizer would report a race in shared memory.
+TEST(RanksAsProcesses, GetTheLastBroadcastOfTheRankThatServesTheStore) {
+  const std::string url =
+      "INIT_METHOD=tcp://127.0.0.1:" + std::to_string(find_free_port());
+  RankProcesses processes(3, ranks_program("broadcast_and_leave"),
+                          {url, "LOCKSTEP_BACKEND=reference"});
+  for (int rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
+        << "rank " << rank << ":\n"
+        << processes.output(rank);
+}
+
 TEST(SharedMemoryOfThreads, IsWatchedByTheThreadSanitizer) {
 #if defined(__SANITIZE_THREAD__)
   RankProcesses processes(1, ranks_program("planted_race"));
