@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/descriptor_limit.h"
 #include "src/base/log.h"
 #include "src/base/own_process.h"
 #include "src/base/process_environment.h"
@@ -274,6 +275,7 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   if (options.timeout) settings.timeout = *options.timeout;
   if (joins_rounds(options)) return join_newest_round(options, settings);
   Membership membership = resolve_membership(options, settings);
+  if (membership.world_size > 1) raise_descriptor_limit();
   DefaultGroup made;
   made.reached_store = membership.store_url;
   if (membership.needs_bootstrap) {

@@ -62,5 +62,10 @@ TEST(TooFewFiles, AreReportedByTheRankThatServesTheStore) {
                       {"INIT_METHOD=tcp://127.0.0.1:" + std::to_string(port)});
 }
 
+TEST(TooFewFiles, AreMoreOnceARankRaisesItsSoftLimit) {
+  for (const int victim : {0, 1})
+    EXPECT_TRUE(joins(victim, 0, {"LOCKSTEP_BACKEND=shm", "SOFT=1"}));
+}
+
 }  // namespace
 }  // namespace lockstep

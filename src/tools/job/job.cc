@@ -2,10 +2,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -15,6 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/descriptor_limit.h"
 #include "src/base/exit_codes.h"
 #include "src/base/rank_environment.h"
 #include "src/base/secret.h"
@@ -55,14 +54,6 @@ void tell(const std::string& line) {
 }
 
 }  // namespace
-
-void raise_descriptor_limit() {
-  constexpr rlim_t kEnough = 65536;
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = std::max(limit.rlim_cur, std::min(limit.rlim_max, kEnough));
-  ::setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 LaunchOptions launch_options(const CompanionJob& job,
                              const EnvironmentLookup& lookup) {

@@ -62,9 +62,4 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
 int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
                      const EnvironmentLookup& lookup);
 
-// Lets this process and those that it starts open as many files as the system
-// allows, at most 65,536: a world of n ranks needs about 2 n in each of them,
-// and n in the launcher.
-void raise_descriptor_limit();
-
 }  // namespace lockstep

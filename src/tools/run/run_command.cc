@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/descriptor_limit.h"
 #include "src/base/exit_codes.h"
 #include "src/base/number_in.h"
 #include "src/base/report_text.h"
