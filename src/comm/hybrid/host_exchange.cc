@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/comm/hybrid/calls_of_host.h"
 #include "src/comm/reduce/reduce_kernels.h"
 
 namespace lockstep {
@@ -14,10 +15,10 @@ namespace {
 constexpr std::size_t kRankBytes = 256;
 constexpr std::size_t kMostBytes = kRankBytes - sizeof(AnnouncedCall);
 
-// The head of a host's message to another one: how many calls follow instead of
-// elements, because the calls of the host's ranks differ.
+// The head of a host's message to another one: whether the calls of the host's
+// ranks follow instead of elements, because they differ.
 struct Head {
-  std::uint64_t calls = 0;
+  std::uint64_t differ = 0;
   std::uint64_t reserved = 0;  // elements are aligned for any type
 };
 constexpr std::size_t kMostInMessage =
@@ -47,11 +48,12 @@ bool read_differing_calls(const std::byte* message,
                           std::vector<AnnouncedCall>& calls) {
   Head head;
   std::memcpy(&head, message, sizeof head);
-  message += sizeof head;
-  const auto count = std::min<std::size_t>(head.calls, ranks.size());
-  for (std::size_t i = 0; i < count; ++i)
-    calls[index_of(ranks[i])] = read_call(message + i * sizeof(AnnouncedCall));
-  return count > 0;
+  if (head.differ == 0) return false;
+  const auto theirs =
+      read_calls({message + sizeof head, kMostInMessage}, ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    calls[index_of(ranks[i])] = theirs[i];
+  return true;
 }
 
 }  // namespace
@@ -189,11 +191,11 @@ void HostExchange::write_message(const Call& call) {
   if (call.agrees) {
     append_part(call);
   } else {
-    // A host of more ranks tells the others of the first of them only.
-    head.calls = std::min(index_of(here_.size()),
-                          kMostInMessage / sizeof(AnnouncedCall));
-    for (std::size_t i = 0; i < head.calls; ++i)
-      append(message_, &all_[i * kRankBytes], sizeof(AnnouncedCall));
+    std::vector<AnnouncedCall> calls;
+    for (std::size_t i = 0; i < index_of(here_.size()); ++i)
+      calls.push_back(read_call(&all_[i * kRankBytes]));
+    head.differ = 1;
+    append_calls(message_, calls, kMostInMessage);
   }
   std::memcpy(message_.data(), &head, sizeof head);
 }
