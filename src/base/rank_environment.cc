@@ -90,8 +90,7 @@ const char* name_of_step_size(const EnvironmentLookup& lookup) {
 
 // srun may set PMI's variables itself. An mpirun that starts its agents by srun
 // leaves both, and the agents' numbers are not the ranks'.
-bool is_rank_of_mpirun(const EnvironmentLookup& lookup) {
-  if (is_set(lookup, kOpenMpi)) return true;
+bool is_rank_of_hydra(const EnvironmentLookup& lookup) {
   if (!is_set(lookup, kPmi)) return false;
   return !is_step_of_srun(lookup) ||
          lookup(kPmi.rank) != lookup("SLURM_PROCID") ||
@@ -152,6 +151,8 @@ std::string_view name_of(StartedBy launcher) {
       return "torchrun";
     case StartedBy::kMpirun:
       return "mpirun";
+    case StartedBy::kHydra:
+      return "mpirun (hydra)";
     case StartedBy::kSrun:
       return "srun";
   }
@@ -213,11 +214,15 @@ RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
     read_place(lookup, kTorchrun, found);
     if (const auto job = lookup("TORCHELASTIC_RUN_ID"))
       found.job = "torchrun " + *job;
-  } else if (is_rank_of_mpirun(lookup)) {
+  } else if (is_set(lookup, kOpenMpi)) {
     check_agreement(lookup);
     found.launcher = StartedBy::kMpirun;
-    read_place(lookup, is_set(lookup, kOpenMpi) ? kOpenMpi : kPmi, found);
+    read_place(lookup, kOpenMpi, found);
     if (const auto job = lookup("PMIX_NAMESPACE")) found.job = "mpirun " + *job;
+  } else if (is_rank_of_hydra(lookup)) {
+    found.launcher = StartedBy::kHydra;
+    read_place(lookup, kPmi, found);
+    found.pmi_descriptor = read_int(lookup, "PMI_FD", 0);
   } else if (is_step_of_srun(lookup)) {
     found.launcher = StartedBy::kSrun;
     read_srun(lookup, found);

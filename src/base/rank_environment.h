@@ -6,8 +6,8 @@
 //
 // Threads: any thread on which the lookup may run.
 // Errors:  InvalidArgument for malformed or contradictory numbers.
-// Source:  the manuals of mpirun(1) and srun(1); PMI_RANK and PMI_SIZE are what
-//          MPICH's and Intel's mpirun set.
+// Source:  the manuals of mpirun(1) and srun(1); hydra, the mpirun of MPICH and
+//          of Intel MPI, sets PMI_RANK, PMI_SIZE and PMI_FD.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-enum class StartedBy { kNone, kTorchrun, kMpirun, kSrun };
+// kMpirun is Open MPI's, kHydra that of MPICH and of Intel MPI.
+enum class StartedBy { kNone, kTorchrun, kMpirun, kHydra, kSrun };
 
 // "torchrun", …; "none".
 std::string_view name_of(StartedBy launcher);
@@ -40,6 +41,9 @@ struct RankEnvironment {
   // Distinguishes this job from others, for example "slurm 71.0"; "" when the
   // launcher gives no job id.
   std::string job;
+  // The descriptor at which hydra answers the protocol PMI-1: PMI_FD. Only
+  // where `launcher` is kHydra.
+  std::optional<int> pmi_descriptor;
 };
 
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup);

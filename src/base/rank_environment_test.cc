@@ -74,13 +74,22 @@ TEST(RankEnvironment, RecognisesMpirun) {
 TEST(RankEnvironment, RecognisesTheOtherMpiruns) {
   const RankEnvironment found = environment_of({{"PMI_RANK", "1"},
                                                 {"PMI_SIZE", "2"},
+                                                {"PMI_FD", "6"},
                                                 {"MPI_LOCALRANKID", "0"},
                                                 {"MPI_LOCALNRANKS", "1"}});
-  EXPECT_EQ(found.launcher, StartedBy::kMpirun);
+  EXPECT_EQ(found.launcher, StartedBy::kHydra);
   EXPECT_EQ(found.rank, 1);
   EXPECT_EQ(found.world_size, 2);
   EXPECT_EQ(found.local_rank, 0);
   EXPECT_EQ(found.local_world_size, 1);
+  EXPECT_EQ(found.pmi_descriptor, 6);
+}
+
+TEST(RankEnvironment, LeavesPmiToThoseRanksThatHydraStarted) {
+  const Variables pmi{{"PMI_RANK", "4"}, {"PMI_SIZE", "5"}, {"PMI_FD", "6"}};
+  EXPECT_FALSE(environment_of(with(kSrun, pmi)).pmi_descriptor);
+  const Variables agreed{{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "6"}};
+  EXPECT_FALSE(environment_of(with(kMpirun, agreed)).pmi_descriptor);
 }
 
 TEST(RankEnvironment, RecognisesSrunAndWhereItsRankZeroIs) {

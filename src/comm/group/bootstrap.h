@@ -1,12 +1,14 @@
 // How ranks started by mpirun find a store when the environment does not say
-// where rank 0 is: rank 0 serves a store, and MPI carries its address to the
-// other ranks.
+// where rank 0 is: rank 0 serves a store, and mpirun carries its address to the
+// other ranks. Open MPI's does so through MPI, which needs the plug-in `mpi`,
+// and hydra, that of MPICH and of Intel MPI, through PMI.
 //
-// It works for every backend of the group, and needs the plug-in `mpi`.
+// It works for every backend of the group.
 //
-// Threads: called once by each rank, from any thread.
-// Errors:  InvalidArgument with the next step if MPI cannot be used; Timeout if
-//          not all ranks come.
+// Threads: called once by each rank, from any thread. hydra serves one call per
+//          process, so the caller keeps the result.
+// Errors:  InvalidArgument with the next step if mpirun cannot carry the
+//          address; Timeout if not all ranks come.
 #pragma once
 
 #include <memory>
@@ -24,8 +26,9 @@ struct Bootstrap {
   std::string token;  // the job's, or a random one
 };
 
-// Requires membership.needs_bootstrap.
-Bootstrap bootstrap_by_mpi(const Membership& membership,
-                           const Settings& settings);
+// Requires membership.needs_bootstrap. Every process that mpirun started must
+// call it.
+Bootstrap bootstrap_by_mpirun(const Membership& membership,
+                              const Settings& settings);
 
 }  // namespace lockstep

@@ -45,7 +45,9 @@ namespace {
 
 // The result of init_process_group and the objects under it.
 struct DefaultGroup {
-  Bootstrap bootstrap;
+  // Where mpirun carried the store's address, which it does once per process;
+  // stays when the group is destroyed.
+  std::shared_ptr<const Bootstrap> bootstrap;
   OwnProcessPointer<Rendezvous> seat;
   std::shared_ptr<ProcessGroup> group;
   // The store through which this default group or an earlier one was made.
@@ -67,6 +69,16 @@ void check_that_all_can_be_served(int world_size) {
   constexpr int kListenerEpollWakeUpAndClient = 5;
   const std::vector<WakeUp> room(
       static_cast<std::size_t>(2 * world_size + kListenerEpollWakeUpAndClient));
+}
+
+// The result of the first call that succeeded.
+std::shared_ptr<const Bootstrap> bootstrap_once(const Membership& membership,
+                                                const Settings& settings) {
+  auto& met = default_group_slot().bootstrap;
+  if (met) return met;
+  if (membership.rank == 0) check_that_all_can_be_served(membership.world_size);
+  met = std::make_shared<Bootstrap>(bootstrap_by_mpirun(membership, settings));
+  return met;
 }
 
 // A store that no rank serves was there before the ranks: if this process
@@ -277,13 +289,13 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
   Membership membership = resolve_membership(options, settings);
   if (membership.world_size > 1) raise_descriptor_limit();
   DefaultGroup made;
-  made.reached_store = membership.store_url;
   if (membership.needs_bootstrap) {
-    made.bootstrap = bootstrap_by_mpi(membership, settings);
-    membership.store_url = made.bootstrap.store_url;
-    settings.store = made.bootstrap.store_url;
-    settings.token = made.bootstrap.token;
+    made.bootstrap = bootstrap_once(membership, settings);
+    membership.store_url = made.bootstrap->store_url;
+    settings.store = made.bootstrap->store_url;
+    settings.token = made.bootstrap->token;
   }
+  made.reached_store = membership.store_url;
   std::shared_ptr<Store> store, whole_store;
   if (membership.world_size > 1) {
     made.seat = take_rank(membership, settings, options.backend);
@@ -314,6 +326,7 @@ void destroy_process_group() {
   if (!is_initialized()) return;
   default_group_slot().group->leave();
   DefaultGroup none;
+  none.bootstrap = std::move(default_group_slot().bootstrap);
   none.reached_store = std::move(default_group_slot().reached_store);
   none.elastic = std::move(default_group_slot().elastic);
   default_group_slot() = std::move(none);

@@ -24,6 +24,10 @@ std::optional<int> agree(const char* name, std::optional<int> chosen,
   return chosen ? chosen : from_environment;
 }
 
+bool is_mpirun(StartedBy launcher) {
+  return launcher == StartedBy::kMpirun || launcher == StartedBy::kHydra;
+}
+
 // For env://: the launcher's store, or the one that rank 0 serves at
 // MASTER_ADDR and MASTER_PORT.
 void find_store(const Settings& settings, Membership& membership) {
@@ -31,7 +35,7 @@ void find_store(const Settings& settings, Membership& membership) {
     membership.store_url = *settings.store;
     return;
   }
-  if (!settings.master_address && settings.launcher == StartedBy::kMpirun) {
+  if (!settings.master_address && is_mpirun(settings.launcher)) {
     membership.store_url.clear();
     membership.needs_bootstrap = true;
     return;

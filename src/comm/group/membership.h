@@ -24,7 +24,7 @@ struct Membership {
   bool rank_zero_serves = false;
   bool serves_store = false;
   // mpirun started the ranks and the environment does not say where rank 0 is:
-  // MPI has to carry the store's address.
+  // mpirun has to carry the store's address.
   bool needs_bootstrap = false;
 };
 

@@ -78,13 +78,15 @@ Settings settings_started_by(StartedBy launcher, int rank, int world_size) {
   return settings;
 }
 
-TEST(Membership, LeavesTheStoreOfMpirunsRanksToMpi) {
-  const Membership membership =
-      resolve_membership({}, settings_started_by(StartedBy::kMpirun, 1, 2));
-  EXPECT_TRUE(membership.needs_bootstrap);
-  EXPECT_EQ(membership.rank, 1);
-  EXPECT_EQ(membership.world_size, 2);
-  EXPECT_EQ(membership.store_url, "");
+TEST(Membership, LeavesTheStoreOfMpirunsRanksToTheBootstrap) {
+  for (const StartedBy mpirun : {StartedBy::kMpirun, StartedBy::kHydra}) {
+    const Membership membership =
+        resolve_membership({}, settings_started_by(mpirun, 1, 2));
+    EXPECT_TRUE(membership.needs_bootstrap);
+    EXPECT_EQ(membership.rank, 1);
+    EXPECT_EQ(membership.world_size, 2);
+    EXPECT_EQ(membership.store_url, "");
+  }
   // A single rank, an address or an init method makes it unnecessary.
   EXPECT_FALSE(
       resolve_membership({}, settings_started_by(StartedBy::kMpirun, 0, 1))

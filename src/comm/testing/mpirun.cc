@@ -23,7 +23,7 @@ struct MpiJob {
     membership = resolve_membership({}, settings);
     if (!membership.needs_bootstrap)
       throw InvalidArgument("these ranks were not started by mpirun alone");
-    bootstrap = bootstrap_by_mpi(membership, settings);
+    bootstrap = bootstrap_by_mpirun(membership, settings);
     store = open_store(bootstrap.store_url, {.token = bootstrap.token});
   }
 
