@@ -68,11 +68,20 @@ void check_agreement(const EnvironmentLookup& lookup) {
   check(kOpenMpi.world_size, kPmi.world_size);
 }
 
-// Maps neighbouring numbers to different ones.
-int made_port(std::int64_t number) {
+// Sets the ports that follow from `number`. Neighbouring numbers have different
+// ones.
+void derive_ports(std::int64_t number, RankEnvironment& found) {
   constexpr int kFirstPort = 12000;
   constexpr int kPorts = 16000;
-  return kFirstPort + static_cast<int>(number % kPorts);
+  constexpr int kTried = 8;
+  constexpr int kDistance = 2003;  // prime to kPorts
+  const auto port = [&](int turn) {
+    return kFirstPort + static_cast<int>((number + turn * kDistance) % kPorts);
+  };
+  found.master_port = port(0);
+  found.more_ports.clear();
+  for (int turn = 1; turn < kTried; ++turn)
+    found.more_ports.push_back(port(turn));
 }
 
 // Slurm also sets its variables in batch scripts and shells of an allocation,
@@ -131,7 +140,13 @@ void read_srun(const EnvironmentLookup& lookup, RankEnvironment& found) {
   if (!job || !step) return;
   found.job = fmt::format("slurm {}.{}", *job, *step);
   // 7: neighbouring jobs have a few steps each before their ports collide.
-  found.master_port = made_port(*job * 7 + *step);
+  derive_ports(*job * 7 + *step, found);
+}
+
+// An IPv6 number may stand in brackets, as in a URL.
+std::string without_brackets(const std::string& host) {
+  if (!host.starts_with('[') || !host.ends_with(']')) return host;
+  return host.substr(1, host.size() - 2);
 }
 
 // Whether torchrun's agent itself serves PyTorch's store at MASTER_PORT.
@@ -139,6 +154,23 @@ bool agent_holds_port(const EnvironmentLookup& lookup,
                       const RankEnvironment& found) {
   return found.launcher == StartedBy::kTorchrun &&
          lookup("TORCHELASTIC_USE_AGENT_STORE") == "True";
+}
+
+void read_master(const EnvironmentLookup& lookup, RankEnvironment& found) {
+  if (const auto address = lookup("MASTER_ADDR"))
+    found.master_address = without_brackets(*address);
+  const auto port = read_int(lookup, "MASTER_PORT", 0, 65535);
+  if (!port) return;
+  if (agent_holds_port(lookup, found)) {
+    derive_ports(*port, found);
+    // The ports of several numbers overlap. Jobs without an id of their own
+    // differ in the port of their agents.
+    found.job += fmt::format("{}at port {}",
+                             found.job.empty() ? "torchrun " : " ", *port);
+    return;
+  }
+  found.master_port = *port;
+  found.more_ports.clear();
 }
 
 }  // namespace
@@ -197,16 +229,6 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
-namespace {
-
-// An IPv6 number may stand in brackets, as in a URL.
-std::string without_brackets(const std::string& host) {
-  if (!host.starts_with('[') || !host.ends_with(']')) return host;
-  return host.substr(1, host.size() - 2);
-}
-
-}  // namespace
-
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   RankEnvironment found;
   if (is_set(lookup, kTorchrun)) {
@@ -230,11 +252,7 @@ RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
     found.local_rank = read_int(lookup, kTorchrun.local_rank, 0);
     found.local_world_size = read_int(lookup, kTorchrun.local_world_size, 1);
   }
-  if (const auto address = lookup("MASTER_ADDR"))
-    found.master_address = without_brackets(*address);
-  if (const auto port = read_int(lookup, "MASTER_PORT", 0, 65535))
-    found.master_port =
-        agent_holds_port(lookup, found) ? made_port(*port) : *port;
+  read_master(lookup, found);
   return found;
 }
 

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/base/environment.h"
 
@@ -34,12 +35,15 @@ struct RankEnvironment {
   // without its brackets, and MASTER_PORT.
   // Under srun they are the first host of the step and a port derived from the
   // job and step numbers. Where torchrun's agent holds MASTER_PORT, the port is
-  // derived from that one. A derived port lies between 12000 and 27999, below
-  // the kernel's ephemeral range.
+  // derived from that one. Derived ports lie between 12000 and 27999, below the
+  // kernel's ephemeral range.
   std::optional<std::string> master_address;
   std::optional<int> master_port;  // 0 … 65535
+  // Ports that take the place of a derived one, in this order, because another
+  // program may hold it; empty where MASTER_PORT is the port.
+  std::vector<int> more_ports;
   // Distinguishes this job from others, for example "slurm 71.0"; "" when the
-  // launcher gives no job id.
+  // launcher gives no job id. Not empty where the port is derived.
   std::string job;
   // The descriptor at which hydra answers the protocol PMI-1: PMI_FD. Only
   // where `launcher` is kHydra.

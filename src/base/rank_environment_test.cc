@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "src/base/testing/error_text.h"
 
@@ -127,20 +128,40 @@ TEST(RankEnvironment, GivesEachSlurmStepAPortOfItsOwnBelowTheKernels) {
   }
 }
 
+TEST(RankEnvironment, TriesOtherPortsWhereTheFirstIsDerived) {
+  const RankEnvironment found = environment_of(kSrun);
+  std::set<int> ports(found.more_ports.begin(), found.more_ports.end());
+  ports.insert(found.master_port.value());
+  EXPECT_EQ(ports.size(), 8u);
+  EXPECT_GE(*ports.begin(), 12000);
+  EXPECT_LT(*ports.rbegin(), 28000);
+  // The job that has the same first port, and the next one.
+  const auto of_job = [](const std::string& job) {
+    return environment_of(with(kSrun, {{"SLURM_JOB_ID", job}}));
+  };
+  EXPECT_EQ(of_job("16071").more_ports, found.more_ports);
+  EXPECT_NE(of_job("16071").job, found.job);
+  for (const int port : of_job("72").more_ports)
+    EXPECT_FALSE(ports.contains(port));
+}
+
 TEST(RankEnvironment, LetsMasterVariablesOverruleSlurms) {
   const RankEnvironment found = environment_of(
       with(kSrun, {{"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "99"}}));
   EXPECT_EQ(found.master_address, "10.0.0.1");
   EXPECT_EQ(found.master_port, 99);
+  EXPECT_TRUE(found.more_ports.empty());
 }
 
 TEST(RankEnvironment, LeavesTorchrunsAgentItsPort) {
   const Variables by_hand{
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_PORT", "29500"}};
   EXPECT_EQ(environment_of(by_hand).master_port, 29500);
+  EXPECT_TRUE(environment_of(by_hand).more_ports.empty());
   const Variables agents =
       with(by_hand, {{"TORCHELASTIC_USE_AGENT_STORE", "True"}});
   EXPECT_EQ(environment_of(agents).master_port, 25500);
+  EXPECT_EQ(environment_of(agents).more_ports.size(), 7u);
   EXPECT_EQ(
       environment_of(with(agents, {{"MASTER_PORT", "29501"}})).master_port,
       25501);
@@ -164,6 +185,15 @@ TEST(RankEnvironment, TellsTorchrunsJobsApart) {
   EXPECT_EQ(
       environment_of(with(torchrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
       "torchrun a-7");
+  // Agents of two jobs without an id, whose derived ports are the same.
+  const auto at_port = [&](const std::string& port) {
+    return environment_of(with(
+        torchrun,
+        {{"MASTER_PORT", port}, {"TORCHELASTIC_USE_AGENT_STORE", "True"}}));
+  };
+  EXPECT_EQ(at_port("29500").job, "torchrun at port 29500");
+  EXPECT_EQ(at_port("29500").more_ports, at_port("45500").more_ports);
+  EXPECT_NE(at_port("29500").job, at_port("45500").job);
   // A job of another launcher within torchrun's.
   EXPECT_EQ(environment_of(with(kSrun, {{"TORCHELASTIC_RUN_ID", "a-7"}})).job,
             environment_of(kSrun).job);

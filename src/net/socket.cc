@@ -82,9 +82,11 @@ int listen_at_address(FileDescriptor& socket, const SocketAddress& address) {
         "end the program that holds the port (ss -ltnp shows it), choose "
         "another port, or port 0 for any free one";
   if (error_number == EACCES) next = "choose a port above 1023";
-  throw NetworkError(fmt::format("could not listen at {}: {}\n  next:    {}",
-                                 host_and_port(host, port),
-                                 reason(error_number), next));
+  const std::string text =
+      fmt::format("could not listen at {}: {}\n  next:    {}",
+                  host_and_port(host, port), reason(error_number), next);
+  if (error_number == EADDRINUSE) throw PortTaken(text);
+  throw NetworkError(text);
 }
 
 FileDescriptor listen_at_first(const std::vector<SocketAddress>& addresses,

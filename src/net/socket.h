@@ -18,8 +18,15 @@
 
 namespace lockstep {
 
+// Another socket holds the port.
+class PortTaken : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
+
 // A socket that listens only at the address of `host`. Port 0 lets the kernel
-// choose (see local_address).
+// choose (see local_address). PortTaken
+// where another socket has it.
 FileDescriptor listen_at(const std::string& host, int port);
 
 // A socket that listens at all addresses of this host, IPv6 and IPv4.

@@ -22,18 +22,18 @@ ServerConnection::ServerConnection(FileDescriptor socket, Deadline introduction)
       introduction_(introduction),
       reader_(kMaxIntroductionBytes) {}
 
-void ServerConnection::introduce(std::string_view token,
+void ServerConnection::introduce(std::string_view token, std::string_view job,
                                  const Challenge& challenge) {
   challenges_ = {.client = challenge, .server = random_value<Challenge>()};
   state_ = State::kProof;
   send(make_frame(encode(Introduction{
-      challenges_.server, prove(token, Prover::kServer, challenges_)})));
+      challenges_.server, prove(token, Prover::kServer, challenges_, job)})));
 }
 
-bool ServerConnection::has_proved(std::string_view token,
+bool ServerConnection::has_proved(std::string_view token, std::string_view job,
                                   const Proof& proof) const {
-  return equal_in_constant_time(proof,
-                                prove(token, Prover::kClient, challenges_));
+  return equal_in_constant_time(
+      proof, prove(token, Prover::kClient, challenges_, job));
 }
 
 void ServerConnection::welcome() {

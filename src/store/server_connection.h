@@ -39,9 +39,11 @@ class ServerConnection {
   int descriptor() const { return socket_.get(); }
 
   // Sends our answer to `challenge`; then awaits the client's proof.
-  void introduce(std::string_view token, const Challenge& challenge);
-  // Whether `proof` shows that the client has `token`.
-  bool has_proved(std::string_view token, const Proof& proof) const;
+  void introduce(std::string_view token, std::string_view job,
+                 const Challenge& challenge);
+  // Whether `proof` shows that the client has `token` and belongs to `job`.
+  bool has_proved(std::string_view token, std::string_view job,
+                  const Proof& proof) const;
   void welcome();
   void end() { state_ = State::kEnded; }
 

@@ -20,7 +20,8 @@ void append(Bytes& to, std::span<const std::byte> data) {
 
 }  // namespace
 
-TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
+TcpConnection::TcpConnection(FileDescriptor socket,
+                             const ClientIdentity& identity,
                              const StoreCall& call, Deadline deadline,
                              const Cancellation* cancellation)
     : socket_(std::move(socket)), reader_(sizeof(Introduction)) {
@@ -29,7 +30,7 @@ TcpConnection::TcpConnection(FileDescriptor socket, const std::string& token,
   append(outgoing_, make_frame(encode(challenge)));
   const Wait wait{call, deadline, cancellation};
   check_preamble(wait);
-  prove_to_server(token, challenge, wait);
+  prove_to_server(identity, challenge, wait);
   Verdict verdict = parse_verdict(next_frame(wait));
   if (!verdict.is_welcome)
     throw NetworkError(fmt::format(
@@ -60,23 +61,26 @@ void TcpConnection::check_preamble(const Wait& wait) {
         wait.call.text(), *version, kStoreProtocolVersion));
 }
 
-void TcpConnection::prove_to_server(const std::string& token,
+void TcpConnection::prove_to_server(const ClientIdentity& identity,
                                     const Challenge& challenge,
                                     const Wait& wait) {
   const Introduction server = parse_introduction(next_frame(wait));
   const Challenges challenges{.client = challenge, .server = server.challenge};
-  if (!equal_in_constant_time(server.proof,
-                              prove(token, Prover::kServer, challenges)))
+  const auto proof_of = [&](Prover prover) {
+    return prove(identity.token, prover, challenges, identity.job);
+  };
+  if (!equal_in_constant_time(server.proof, proof_of(Prover::kServer)))
     throw NetworkError(fmt::format(
-        "{} failed: the server does not have this process's job token{}\n"
+        "{} failed: the server {}does not have this process's job token{}\n"
         "  likely:  LOCKSTEP_TOKEN is missing or different on one side, or "
         "another job serves its store at this address\n"
         "  next:    give every rank the same LOCKSTEP_TOKEN, and each job its "
         "own address",
-        wait.call.text(), token.empty() ? ", which is empty" : ""));
+        wait.call.text(),
+        identity.job.empty() ? "" : "belongs to another job, or ",
+        identity.token.empty() ? ", which is empty" : ""));
   reader_.set_max_frame_bytes(kMaxStoreFrameBytes);
-  append(outgoing_,
-         make_frame(encode(prove(token, Prover::kClient, challenges))));
+  append(outgoing_, make_frame(encode(proof_of(Prover::kClient))));
 }
 
 Answer TcpConnection::call(const StoreCall& call, Request& request,

@@ -24,12 +24,18 @@ class ConnectionDropped : public NetworkError {
   using NetworkError::NetworkError;
 };
 
+// What a client and its server must have in common.
+struct ClientIdentity {
+  std::string token = {};
+  std::string job = {};  // TcpStoreServerOptions::job
+};
+
 class TcpConnection {
  public:
   // Introduces the client on a connected socket: the server proves that it has
-  // `token`, then the client does. Waits for the server's verdict;
-  // ConnectionDropped when the connection closes first.
-  TcpConnection(FileDescriptor socket, const std::string& token,
+  // the identity's token and job, then the client does. Waits for the server's
+  // verdict; ConnectionDropped when the connection closes first.
+  TcpConnection(FileDescriptor socket, const ClientIdentity& identity,
                 const StoreCall& call, Deadline deadline,
                 const Cancellation* cancellation);
 
@@ -55,9 +61,9 @@ class TcpConnection {
   void exchange(const Wait& wait);
   std::span<const std::byte> next_frame(const Wait& wait);
   void check_preamble(const Wait& wait);
-  // Answers the server once it has proved that it has `token`.
-  void prove_to_server(const std::string& token, const Challenge& challenge,
-                       const Wait& wait);
+  // Answers the server once it has proved itself.
+  void prove_to_server(const ClientIdentity& identity,
+                       const Challenge& challenge, const Wait& wait);
 
   FileDescriptor socket_;
   std::string server_;  // empty until the verdict

@@ -17,6 +17,7 @@
 #include "src/net/wait.h"
 #include "src/net/wake_up.h"
 #include "src/store/request_store.h"
+#include "src/store/server_search.h"
 #include "src/store/tcp_connection.h"
 #include "src/store/tcp_store_server.h"
 
@@ -44,15 +45,38 @@ void warn_of_foreign_address(const TcpEndpoint& endpoint) {
           host_and_port(endpoint.host, endpoint.port)));
 }
 
-std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
-                                         const StoreOptions& options) {
+std::unique_ptr<TcpStoreServer> serve_at(int port, const StoreOptions& options,
+                                         const std::string& job = {}) {
   if (!options.bind.empty())
-    return std::make_unique<TcpStoreServer>(options.bind, endpoint.port,
-                                            options.token);
-  warn_of_foreign_address(endpoint);
-  return std::make_unique<TcpStoreServer>(listen_everywhere(endpoint.port),
-                                          options.token);
+    return std::make_unique<TcpStoreServer>(options.bind, port, options.token,
+                                            TcpStoreServerOptions{.job = job});
+  return std::make_unique<TcpStoreServer>(listen_everywhere(port),
+                                          options.token,
+                                          TcpStoreServerOptions{.job = job});
 }
+
+std::unique_ptr<TcpStoreServer> serve_at_first_free(const ServerPlaces& places,
+                                                    const StoreOptions& options,
+                                                    const std::string& job) {
+  for (const int port : places.ports) {
+    try {
+      return serve_at(port, options, job);
+    } catch (const PortTaken& taken) {
+      log(LogLevel::kInfo, taken.what());
+    }
+  }
+  throw NetworkError(fmt::format(
+      "could not serve the store of {}: each of the ports {} is taken on this "
+      "host\n"
+      "  next:    end the programs that hold them (ss -ltnp shows them), or "
+      "give torchrun another --master-port or --rdzv-endpoint, and srun's "
+      "ranks a MASTER_PORT",
+      job, fmt::join(places.ports, ", ")));
+}
+
+// A server leaves connections pending when it has no descriptor for them. With
+// our own server there must be a descriptor for each of our ends.
+void check_room_for_own_client() { const std::array<WakeUp, 2> room; }
 
 // Every call has its own connection while it lasts, from a pool that grows to
 // the largest number in use at once. A call that gives up closes its
@@ -60,13 +84,15 @@ std::unique_ptr<TcpStoreServer> serve_at(const TcpEndpoint& endpoint,
 // a permanent connection, because the connection's end executes it.
 class TcpStore final : public RequestStore {
  public:
-  // Errors name `endpoint`; the store reaches its own server directly.
-  TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
-           std::unique_ptr<TcpStoreServer> server);
-
- private:
   using Connection = std::unique_ptr<TcpConnection>;
 
+  // Errors name `endpoint`; the store reaches its own server directly.
+  TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
+           ClientIdentity identity, std::unique_ptr<TcpStoreServer> server);
+  // The client of the server at the other end of `first`.
+  TcpStore(TcpEndpoint endpoint, ClientIdentity identity, Connection first);
+
+ private:
   Bytes carry_out(const StoreCall& call, Request& request, Deadline deadline,
                   const Cancellation* cancellation) override;
   Bytes carry_out_on_will(const StoreCall& call, Request& request,
@@ -83,7 +109,7 @@ class TcpStore final : public RequestStore {
   // Destroyed last: the connections close before our own server, if any.
   const std::unique_ptr<TcpStoreServer> server_;
   const TcpEndpoint endpoint_;
-  const std::string token_;
+  const ClientIdentity identity_;
   std::string server_name_;  // set once, before the object is shared
 
   Mutex mutex_;
@@ -94,12 +120,13 @@ class TcpStore final : public RequestStore {
 };
 
 TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
+                   ClientIdentity identity,
                    std::unique_ptr<TcpStoreServer> server)
     : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
       server_(std::move(server)),
       endpoint_(server_ ? endpoint_of_own(options.bind, *server_)
                         : std::move(endpoint)),
-      token_(options.token) {
+      identity_(std::move(identity)) {
   const StoreCall call("open_store", url());
   // Only here does a client wait for its server to come up. Later, a server
   // that refuses connections has died.
@@ -107,6 +134,15 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
       introduce(connect_to(endpoint_.host, endpoint_.port, options.deadline),
                 call, options.deadline, nullptr));
   server_name_ = idle_.back()->server();
+}
+
+TcpStore::TcpStore(TcpEndpoint endpoint, ClientIdentity identity,
+                   Connection first)
+    : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
+      endpoint_(std::move(endpoint)),
+      identity_(std::move(identity)),
+      server_name_(first->server()) {
+  idle_.push_back(std::move(first));
 }
 
 Bytes TcpStore::carry_out(const StoreCall& call, Request& request,
@@ -147,7 +183,7 @@ TcpStore::Connection TcpStore::introduce(FileDescriptor socket,
   Backoff backoff(10ms, 500ms);
   for (int attempt = 1;; ++attempt) {
     try {
-      return std::make_unique<TcpConnection>(std::move(socket), token_, call,
+      return std::make_unique<TcpConnection>(std::move(socket), identity_, call,
                                              deadline, cancellation);
     } catch (const ConnectionDropped&) {
       if (attempt == kAttempts) throw;
@@ -205,13 +241,34 @@ std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
                                       const StoreOptions& options) {
   std::unique_ptr<TcpStoreServer> server;
   if (options.serve) {
-    server = serve_at(endpoint, options);
+    if (options.bind.empty()) warn_of_foreign_address(endpoint);
+    server = serve_at(endpoint.port, options);
     endpoint.port = server->port();
-    // A server leaves connections pending when it has no descriptor for them.
-    // With our own server there must be a descriptor for each of our ends.
-    const std::array<WakeUp, 2> room;
+    check_room_for_own_client();
   }
   return make_shared_in_own_process<TcpStore>(std::move(endpoint), options,
+                                              ClientIdentity{options.token},
+                                              std::move(server));
+}
+
+std::shared_ptr<Store> open_tcp_store(const DerivedEndpoint& endpoint,
+                                      const StoreOptions& options) {
+  const ClientIdentity identity{options.token, endpoint.job};
+  TcpEndpoint place = endpoint.first;
+  ServerPlaces places{place.host, {place.port}};
+  places.ports.insert(places.ports.end(), endpoint.more_ports.begin(),
+                      endpoint.more_ports.end());
+  if (!options.serve) {
+    FoundServer found = find_server(places, identity, options.deadline);
+    place.port = found.port;
+    return make_shared_in_own_process<TcpStore>(place, identity,
+                                                std::move(found.connection));
+  }
+  if (options.bind.empty()) warn_of_foreign_address(place);
+  auto server = serve_at_first_free(places, options, endpoint.job);
+  place.port = server->port();
+  check_room_for_own_client();
+  return make_shared_in_own_process<TcpStore>(place, options, identity,
                                               std::move(server));
 }
 

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "lockstep/store/store.h"
 #include "src/store/tcp_endpoint.h"
@@ -13,6 +15,20 @@ namespace lockstep {
 
 // See open_store().
 std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
+                                      const StoreOptions& options);
+
+// A store whose port follows from a job's id, so that other programs, and the
+// stores of other jobs, may hold it.
+struct DerivedEndpoint {
+  TcpEndpoint first;
+  // Ports that take the place of the first, in this order.
+  std::vector<int> more_ports;
+  std::string job;  // TcpStoreServerOptions::job
+};
+
+// With options.serve it serves at the first port that is free; otherwise it
+// finds the server (see server_search.h).
+std::shared_ptr<Store> open_tcp_store(const DerivedEndpoint& endpoint,
                                       const StoreOptions& options);
 
 }  // namespace lockstep

@@ -55,12 +55,12 @@ constexpr std::array kBeforeProof{State::kProof};
 
 // The serving process may be a rank, which needs descriptors itself, so
 // unauthenticated connections get at most a quarter of its descriptors.
-std::ptrdiff_t most_strangers(const TcpStoreServerLimits& limits) {
+std::ptrdiff_t most_strangers(const TcpStoreServerOptions& options) {
   constexpr rlim_t kShare = 4;
   rlimit descriptors{};
-  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return limits.strangers;
+  if (::getrlimit(RLIMIT_NOFILE, &descriptors) != 0) return options.strangers;
   return static_cast<std::ptrdiff_t>(std::min(
-      static_cast<rlim_t>(limits.strangers), descriptors.rlim_cur / kShare));
+      static_cast<rlim_t>(options.strangers), descriptors.rlim_cur / kShare));
 }
 
 std::thread start_without_signals(auto body) {
@@ -76,10 +76,10 @@ std::thread start_without_signals(auto body) {
 class TcpStoreServer::Loop {
  public:
   Loop(FileDescriptor listener, std::string token,
-       const TcpStoreServerLimits& limits)
+       const TcpStoreServerOptions& options)
       : listener_(std::move(listener)),
         token_(std::move(token)),
-        limits_(limits) {
+        options_(options) {
     epoll_.add(stop_.descriptor(), EPOLLIN, kStop);
     epoll_.add(listener_.get(), EPOLLIN, kListener);
     thread_ = start_without_signals([this] { run(); });
@@ -118,7 +118,7 @@ class TcpStoreServer::Loop {
   FileDescriptor listener_;
   const std::string token_;
   const std::string name_ = random_hex(12);  // unique to this server
-  const TcpStoreServerLimits limits_;
+  const TcpStoreServerOptions options_;
   WakeUp stop_;
   StoreService service_;
   std::map<Client, Member> members_;
@@ -190,7 +190,7 @@ void TcpStoreServer::Loop::accept_some() {
       const int descriptor = socket.get();
       members_.try_emplace(
           ++last_client_,
-          Member{{std::move(socket), Deadline(limits_.introduction)}, POLLIN});
+          Member{{std::move(socket), Deadline(options_.introduction)}, POLLIN});
       strangers_.insert(last_client_);
       watch(descriptor);
     }
@@ -230,7 +230,7 @@ void TcpStoreServer::Loop::make_do(const SystemError& shortage) {
 // displace a rank that is connecting, and within a kind the oldest has had the
 // most time.
 void TcpStoreServer::Loop::make_room() {
-  const std::ptrdiff_t most = most_strangers(limits_);
+  const std::ptrdiff_t most = most_strangers(options_);
   while (true) {
     const std::ptrdiff_t before_challenge = count_in(kBeforeChallenge);
     if (before_challenge + count_in(kBeforeProof) <= most) return;
@@ -306,7 +306,7 @@ void TcpStoreServer::Loop::converse(Client client,
   if (connection.state() == State::kPreamble) read_preamble_of(connection);
   if (connection.state() == State::kChallenge)
     if (const auto frame = connection.next_frame())
-      connection.introduce(token_, parse_secret(*frame));
+      connection.introduce(token_, options_.job, parse_secret(*frame));
   if (connection.state() == State::kProof) read_proof_of(connection);
   while (connection.state() == State::kWelcome && !connection.has_unsent()) {
     const auto frame = connection.next_frame();
@@ -330,7 +330,7 @@ void TcpStoreServer::Loop::read_preamble_of(ServerConnection& connection) {
 void TcpStoreServer::Loop::read_proof_of(ServerConnection& connection) {
   const auto frame = connection.next_frame();
   if (!frame) return;
-  if (connection.has_proved(token_, parse_secret(*frame))) {
+  if (connection.has_proved(token_, options_.job, parse_secret(*frame))) {
     connection.welcome();
     connection.send(make_frame(encode(Verdict{true, name_})));
     return;
@@ -386,20 +386,20 @@ void TcpStoreServer::Loop::remove_ended() {
 
 TcpStoreServer::TcpStoreServer(const std::string& host, int port,
                                std::string token,
-                               const TcpStoreServerLimits& limits) {
-  serve(listen_at(host, port), std::move(token), limits);
+                               const TcpStoreServerOptions& options) {
+  serve(listen_at(host, port), std::move(token), options);
   url_ = "tcp://" + host_and_port(host, port_);
 }
 
 TcpStoreServer::TcpStoreServer(FileDescriptor listener, std::string token,
-                               const TcpStoreServerLimits& limits) {
-  serve(std::move(listener), std::move(token), limits);
+                               const TcpStoreServerOptions& options) {
+  serve(std::move(listener), std::move(token), options);
 }
 
 TcpStoreServer::~TcpStoreServer() = default;
 
 void TcpStoreServer::serve(FileDescriptor listener, std::string token,
-                           const TcpStoreServerLimits& limits) {
+                           const TcpStoreServerOptions& options) {
   if (token.size() > kMaxTokenBytes)
     throw InvalidArgument(
         fmt::format("the job token has {} bytes; it may have at most {}",
@@ -422,7 +422,7 @@ void TcpStoreServer::serve(FileDescriptor listener, std::string token,
                         ? "every user of this host"
                         : "every process that reaches this address"));
   loop_ = make_unique_in_own_process<Loop>(std::move(listener),
-                                           std::move(token), limits);
+                                           std::move(token), options);
 }
 
 }  // namespace lockstep

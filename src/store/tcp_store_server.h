@@ -18,8 +18,12 @@
 
 namespace lockstep {
 
-// Limits on unauthenticated connections. The defaults suit every job.
-struct TcpStoreServerLimits {
+struct TcpStoreServerOptions {
+  // A job's name, which is no secret: the server turns away clients that give
+  // another one.
+  std::string job = {};
+  // The rest limits unauthenticated connections. The defaults suit every job.
+  //
   // The server closes a connection that has not proved within this time that it
   // has the token.
   std::chrono::milliseconds introduction = std::chrono::seconds(10);
@@ -36,12 +40,12 @@ class TcpStoreServer {
   // must prove that they have `token`. An empty token admits every client with
   // an empty token, and the server logs a warning.
   TcpStoreServer(const std::string& host, int port, std::string token,
-                 const TcpStoreServerLimits& limits = {});
+                 const TcpStoreServerOptions& options = {});
 
   // Serves on a listening socket (see listen_at), which a launcher may have
   // opened or inherited to know the port before the server starts.
   TcpStoreServer(FileDescriptor listener, std::string token,
-                 const TcpStoreServerLimits& limits = {});
+                 const TcpStoreServerOptions& options = {});
 
   ~TcpStoreServer();
   TcpStoreServer(const TcpStoreServer&) = delete;
@@ -56,7 +60,7 @@ class TcpStoreServer {
   class Loop;
 
   void serve(FileDescriptor listener, std::string token,
-             const TcpStoreServerLimits& limits);
+             const TcpStoreServerOptions& options);
 
   int port_ = 0;
   std::string url_;

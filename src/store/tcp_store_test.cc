@@ -315,7 +315,7 @@ TEST(TcpConnection, DropsTheAnswerOfACallThatGaveUp) {
     server.say(make_frame(encode(Verdict{true, "server"})));
   });
   const StoreCall call("get", "key", "test");
-  TcpConnection client(FileDescriptor(ends[0]), "", call, kTimeout, nullptr);
+  TcpConnection client(FileDescriptor(ends[0]), {}, call, kTimeout, nullptr);
   introduction.join();
   Request request{.kind = RequestKind::kGet, .keys = {"key"}};
   EXPECT_THROW(client.call(call, request, Deadline(1ms), nullptr), Timeout);

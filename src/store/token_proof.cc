@@ -14,8 +14,8 @@ const unsigned char* data_of(const auto& bytes) {
 
 }  // namespace
 
-Proof prove(std::string_view token, Prover prover,
-            const Challenges& challenges) {
+Proof prove(std::string_view token, Prover prover, const Challenges& challenges,
+            std::string_view job) {
   static_assert(sizeof(Proof) == crypto_auth_hmacsha256_BYTES);
   // Does not need sodium_init(), which selects vector code and seeds random
   // numbers; this function uses neither.
@@ -28,6 +28,7 @@ Proof prove(std::string_view token, Prover prover,
                                 challenges.client.size());
   crypto_auth_hmacsha256_update(&state, data_of(challenges.server),
                                 challenges.server.size());
+  crypto_auth_hmacsha256_update(&state, data_of(job), job.size());
   Proof proof;
   crypto_auth_hmacsha256_final(&state,
                                reinterpret_cast<unsigned char*>(proof.data()));

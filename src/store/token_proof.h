@@ -1,5 +1,5 @@
 // The two ends of a store's connection prove to each other that they have the
-// same job token, without sending it.
+// same job token, without sending it, and that they belong to the same job.
 //
 // Each end chooses a random challenge and proves with the token that it has
 // seen both. The server proves first, so a client reveals nothing about its
@@ -27,9 +27,9 @@ struct Challenges {
 // reflected.
 enum class Prover : std::uint8_t { kServer = 1, kClient = 2 };
 
-// The proof that `prover` has `token`. An empty token proves nothing and
-// matches only an empty token.
-Proof prove(std::string_view token, Prover prover,
-            const Challenges& challenges);
+// The proof that `prover` has `token`, as a part of the job named `job`, which
+// is no secret. An empty token proves nothing and matches only an empty token.
+Proof prove(std::string_view token, Prover prover, const Challenges& challenges,
+            std::string_view job = {});
 
 }  // namespace lockstep

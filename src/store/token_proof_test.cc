@@ -38,6 +38,9 @@ TEST(AProof, DependsOnTheTokenTheSideAndBothChallenges) {
   const Proof proof = prove("secret", Prover::kServer, counted());
   EXPECT_NE(prove("secreu", Prover::kServer, counted()), proof);
   EXPECT_NE(prove("", Prover::kServer, counted()), proof);
+  EXPECT_NE(prove("secret", Prover::kServer, counted(), "slurm 71.0"), proof);
+  EXPECT_NE(prove("", Prover::kServer, counted(), "slurm 71.0"),
+            prove("", Prover::kServer, counted(), "slurm 71.1"));
   EXPECT_NE(prove("secret", Prover::kClient, counted()), proof);
   Challenges other = counted();
   other.client[31] ^= std::byte{1};

@@ -25,6 +25,8 @@
 #include "src/comm/rendezvous/formation.h"
 #include "src/comm/rendezvous/rendezvous.h"
 #include "src/net/wake_up.h"
+#include "src/store/tcp_endpoint.h"
+#include "src/store/tcp_store.h"
 
 namespace lockstep {
 namespace {
@@ -83,11 +85,10 @@ std::shared_ptr<const Bootstrap> bootstrap_once(const Membership& membership,
 
 // A store that no rank serves was there before the ranks: if this process
 // reached it once and cannot reach it now, it has ended and will not come back.
-std::shared_ptr<Store> open_job_store(const Membership& membership,
-                                      StoreOptions options) {
+std::shared_ptr<Store> open_lasting_store(const Membership& membership,
+                                          StoreOptions options) {
   constexpr std::chrono::seconds kStillThere{2};
-  if (membership.rank_zero_serves ||
-      default_group_slot().reached_store != membership.store_url)
+  if (default_group_slot().reached_store != membership.store_url)
     return open_store(membership.store_url, options);
   options.deadline = std::min<Deadline>(options.deadline, kStillThere);
   try {
@@ -101,6 +102,17 @@ std::shared_ptr<Store> open_job_store(const Membership& membership,
         "  next:    read its log, and start the job anew",
         membership.store_url));
   }
+}
+
+// The store that rank 0 serves.
+std::shared_ptr<Store> open_rank_zeros_store(const Membership& membership,
+                                             const std::string& job,
+                                             const StoreOptions& options) {
+  if (membership.more_ports.empty())
+    return open_store(membership.store_url, options);
+  return open_tcp_store(DerivedEndpoint{parse_tcp_url(membership.store_url),
+                                        membership.more_ports, job},
+                        options);
 }
 
 JobInfo job_info(const Membership& membership, const Settings& settings,
@@ -128,7 +140,10 @@ OwnProcessPointer<Rendezvous> take_rank(const Membership& membership,
     check_that_all_can_be_served(membership.world_size);
   const auto sit_down = [&] {
     return make_unique_in_own_process<Rendezvous>(
-        open_job_store(membership, options), card, settings.rendezvous_timeout);
+        membership.rank_zero_serves
+            ? open_rank_zeros_store(membership, settings.job, options)
+            : open_lasting_store(membership, options),
+        card, settings.rendezvous_timeout);
   };
   try {
     return sit_down();
@@ -222,7 +237,7 @@ void form_round(ElasticJob& job, const InitOptions& options,
       .world_size = static_cast<int>(job.round().members.size()),
       .store_url = slot.reached_store};
   // A client of its own: each has one last will, and this one's is the round's.
-  const auto whole = open_job_store(
+  const auto whole = open_lasting_store(
       membership,
       {.token = settings.token, .deadline = settings.rendezvous_timeout});
   const auto part = std::make_shared<RoundStore>(whole, job.round().number);

@@ -51,6 +51,7 @@ void find_store(const Settings& settings, Membership& membership) {
         membership.world_size));
   membership.store_url =
       "tcp://" + host_and_port(*settings.master_address, *settings.master_port);
+  membership.more_ports = settings.more_ports;
   membership.rank_zero_serves = true;
 }
 

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/init.h"
 #include "src/base/settings.h"
@@ -19,6 +20,8 @@ struct Membership {
   // The argument of open_store; "memory:" for a world of size 1, "" if it needs
   // bootstrap.
   std::string store_url = "memory:";
+  // RankEnvironment::more_ports, for a store at its master_port.
+  std::vector<int> more_ports = {};
   // Whether one of the ranks serves the store, instead of a launcher or a file
   // system, and whether this is that rank.
   bool rank_zero_serves = false;

@@ -105,8 +105,10 @@ TEST(Membership, FindsRankZeroOfASlurmStepByItself) {
   Settings settings = settings_started_by(StartedBy::kSrun, 0, 2);
   settings.master_address = "node07";
   settings.master_port = 12499;
+  settings.more_ports = {14502};
   const Membership membership = resolve_membership({}, settings);
   EXPECT_EQ(membership.store_url, "tcp://node07:12499");
+  EXPECT_EQ(membership.more_ports, settings.more_ports);
   EXPECT_TRUE(membership.serves_store);
 }
 
