@@ -101,13 +101,14 @@ FoundServer find_server(const ServerPlaces& places,
     if (found.connection) return found;
     if (warn_at.expired() && !std::exchange(warned, true))
       log(LogLevel::kWarn,
-          fmt::format("still looking for the store of {} on {}, which rank 0 "
-                      "should serve{}",
-                      identity.job, places.host, passes.findings()));
+          fmt::format(
+              "still looking for the store of \"{}\" on {}, which rank 0 "
+              "should serve{}",
+              identity.job, places.host, passes.findings()));
     if (backoff.wait(deadline) == WaitResult::kReady) continue;
     const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
     throw Timeout(fmt::format(
-        "open_store: found no store of {} on {} within {:.1f} s{}\n"
+        "open_store: found no store of \"{}\" on {} within {:.1f} s{}\n"
         "  likely:  rank 0 has not started, has died or is on another host, or "
         "the ranks have different tokens\n"
         "  next:    read rank 0's log; give every rank the same "

@@ -128,7 +128,8 @@ TEST(ServerSearch, SaysWhatItFoundAtEachPort) {
       error_text<Timeout>([&] { find("ours", ports, 4s); });
   over.signal();
   stranger.join();
-  EXPECT_THAT(text, HasSubstr("found no store of ours on 127.0.0.1 within"));
+  EXPECT_THAT(text,
+              HasSubstr("found no store of \"ours\" on 127.0.0.1 within"));
   const auto says = [&](int port, const std::string& what) {
     EXPECT_THAT(text, HasSubstr("found:   at port " + std::to_string(port) +
                                 ": " + what));
@@ -147,7 +148,7 @@ TEST(ServerSearch, ServesNowhereWhereAllPortsAreTaken) {
   const std::vector<int> ports{port_of(one), port_of(other)};
   EXPECT_THAT(
       error_text<NetworkError>([&] { serve("ours", ports); }),
-      HasSubstr("could not serve the store of ours: each of the ports " +
+      HasSubstr("could not serve the store of \"ours\": each of the ports " +
                 std::to_string(ports[0]) + ", " + std::to_string(ports[1]) +
                 " is taken on this host"));
 }

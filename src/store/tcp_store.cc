@@ -66,7 +66,8 @@ std::unique_ptr<TcpStoreServer> serve_at_first_free(const ServerPlaces& places,
     }
   }
   throw NetworkError(fmt::format(
-      "could not serve the store of {}: each of the ports {} is taken on this "
+      "could not serve the store of \"{}\": each of the ports {} is taken on "
+      "this "
       "host\n"
       "  next:    end the programs that hold them (ss -ltnp shows them), or "
       "give torchrun another --master-port or --rdzv-endpoint, and srun's "

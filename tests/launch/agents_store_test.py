@@ -91,8 +91,8 @@ class Torchrun(unittest.TestCase):
             for each in derived(port):
                 listeners.enter_context(listen(each))
             out, _ = self.start(port, RANKS_PROGRAM, "barrier").communicate()
-        self.assertIn("could not serve the store of torchrun none at port "
-                      f"{port}: each of the ports", out)
+        self.assertIn(f'could not serve the store of "torchrun none at port {port}": '
+                      "each of the ports", out)
 
     def test_two_jobs_with_the_same_derived_ports_run_at_once(self):
         jobs = [self.start(port, RANKS_PROGRAM, "conformance")

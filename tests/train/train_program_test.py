@@ -69,6 +69,8 @@ class TrainProgram(WithSmallData):
         if shutil.which("mpirun"):
             found["mpirun"] = ["mpirun", "--allow-run-as-root", "--oversubscribe",
                                "-n", "2"]
+        if shutil.which("mpirun.mpich"):
+            found["hydra"] = ["mpirun.mpich", "-n", "2"]
         if importlib.util.find_spec("torch"):
             found["torchrun"] = [
                 sys.executable, "-m", "torch.distributed.run", "--standalone",
