@@ -356,9 +356,17 @@ class CommandsWithoutSlurm(Commands):
           "mpirun -n 2 lockstep train --epochs 5",
           "lockstep run -n 2 lockstep train --epochs 5")
     def test_other_launchers(self, *commands):
-        for command in commands:
+        mpich = commands[1].replace("mpirun", "mpirun.mpich")
+        for command in (*commands, mpich):
             with self.subTest(command):
                 self.expect(command, "2 ranks", " accuracy ")
+
+    @runs("mpirun.mpich -genv MASTER_ADDR node-a -genv MASTER_PORT 29500 -n 2 "
+          "./program",
+          "mpirun -x MASTER_ADDR=node-a -x MASTER_PORT=29500 -n 2 ./program")
+    def test_mpirun_with_the_address_of_rank_0(self, *commands):
+        for command in commands:
+            self.expect(command, "all_reduce sum: +1 2")
 
     @runs("RANK=0 WORLD_SIZE=2 MASTER_ADDR=node-a MASTER_PORT=29500 lockstep train")
     def test_variables_alone(self, command):
