@@ -338,6 +338,40 @@ TEST(Streams, ThatAreHiddenAreInTheReportOfAFailure) {
   EXPECT_THAT(result.err, HasSubstr("output:  its last line\n    the reason"));
 }
 
+// /dev/full refuses every byte, as a full disk does.
+TEST(Streams, GoOnWithoutALogThatCannotBeWritten) {
+  const TestDirectory folder;
+  std::filesystem::create_symlink("/dev/full", folder / "rank-0.log");
+  const CommandResult result =
+      run_lockstep({"run", "--log-dir", folder.path().string(), "sh", "-c",
+                    "echo out; echo more; exit 3"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.out, "out\nmore\n");
+  EXPECT_THAT(result.err, HasSubstr("rank-0.log is no longer written: No space "
+                                    "left on device\n"));
+  EXPECT_THAT(result.err, Not(HasSubstr("its whole output is in")));
+}
+
+// A file where the log's folder must be fails as a full disk does. At the first
+// start that is an error.
+TEST(Streams, GoOnWithoutALogWhereARestartCannotMakeOne) {
+  const TestDirectory folder;
+  const CommandResult result = run_lockstep(
+      {"run", "--max-restarts", "1", "--log-dir", folder.path().string(), "sh",
+       "-c",
+       "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || { echo again; exit 0; }; "
+       ": >" +
+           (folder / "restart-1").string() + "; exit 3"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "again\n");
+  EXPECT_THAT(result.err, HasSubstr("rank 0 goes on without a log: cannot "
+                                    "create the folder"));
+  EXPECT_EQ(run_lockstep(
+                {"run", "--log-dir", (folder / "restart-1").string(), "true"})
+                .exit_code,
+            1);
+}
+
 TEST(Streams, GoToANewFolderWhereNoneIsNamed) {
   const TestDirectory temporary;
   const std::string where = "TMPDIR=" + temporary.path().string();

@@ -72,8 +72,7 @@ WorkerFailure Launcher::failure_of(
           .program = options_.command.front(),
           .last_lines = worker.tail().lines(),
           .lines_in_sight = worker.in_sight(),
-          .log_path = log_path(local_rank, rounds_ ? slots_[place].restarts
-                                                   : options_.job.restarts),
+          .log_path = worker.whole_log(),
           .record_folder = {},
           .oom_kills = oom_kills(),
           .exception = read_worker_exception(

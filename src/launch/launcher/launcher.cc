@@ -38,17 +38,6 @@ int shown_workers(const LaunchOptions& options) {
   return shown;
 }
 
-void make_log_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error)
-    throw SystemError(
-        fmt::format("cannot create the folder {} for logs; name another with "
-                    "--log-dir",
-                    folder.string()),
-        error.value());
-}
-
 }  // namespace
 
 Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
@@ -119,6 +108,7 @@ std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
       .local_rank = local_rank,
       .company = has_tags() ? Company::kOthers : Company::kAlone,
       .log_path = log_path(local_rank, restarts),
+      .log_need = restarts == 0 ? LogNeed::kNeeded : LogNeed::kWanted,
       .logged = options_.streams.logged(local_rank),
       .shown = options_.streams.shown(local_rank),
       .folded = folded()};
@@ -127,8 +117,6 @@ std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
     std::error_code ignored;
     std::filesystem::remove(file, ignored);
   }
-  if (!worker.log_path.empty())
-    make_log_folder(std::filesystem::path(worker.log_path).parent_path());
   return std::make_unique<Worker>(worker, std::move(command), screen_,
                                   &folder_);
 }

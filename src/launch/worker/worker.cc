@@ -7,8 +7,10 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -59,11 +61,22 @@ WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
   return command;
 }
 
+void make_log_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error)
+    throw SystemError(
+        fmt::format("cannot create the folder {} for logs; name another with "
+                    "--log-dir",
+                    folder.string()),
+        error.value());
+}
+
 // The log stays locked while the job runs, so that no other job empties it. A
 // file system without locks has only O_APPEND, which keeps both jobs' later
 // lines.
-FileDescriptor open_log(const std::string& path) {
-  if (path.empty()) return {};
+FileDescriptor make_log(const std::string& path) {
+  make_log_folder(std::filesystem::path(path).parent_path());
   constexpr mode_t kMode = 0666;
   FileDescriptor log(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
@@ -76,6 +89,17 @@ FileDescriptor open_log(const std::string& path) {
   if (!log || (::ftruncate(log.get(), 0) != 0 && errno != EINVAL))
     throw SystemError(fmt::format("cannot create the log {}", path), errno);
   return log;
+}
+
+FileDescriptor open_log(const WorkerOptions& options, Screen& screen) try {
+  if (options.log_path.empty()) return {};
+  return make_log(options.log_path);
+} catch (const SystemError& error) {
+  if (options.log_need == LogNeed::kNeeded) throw;
+  screen.print_line(OutputStream::kErr,
+                    fmt::format("lockstep: rank {} goes on without a log: {}",
+                                options.rank, error.what()));
+  return {};
 }
 
 }  // namespace
@@ -91,7 +115,7 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
       raw_(options.company == Company::kAlone),
       logged_(options.logged),
       shown_(options.shown),
-      log_(open_log(options.log_path)),
+      log_(open_log(options, screen)),
       log_path_(options.log_path),
       process_(with_terminals(std::move(command), screen, tag_, options),
                options.rank == 0 ? ProgressPipe::kOpen : ProgressPipe::kNone),

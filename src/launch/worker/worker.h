@@ -2,9 +2,9 @@
 // its log and the last lines of a failure report.
 //
 // Threads: one thread at a time.
-// Errors:  SystemError when the process cannot be started or its log cannot be
-//          created; InvalidArgument when a worker of a running job writes that
-//          log.
+// Errors:  SystemError when the process cannot be started, or a log that it
+//          needs cannot be created; InvalidArgument when a worker of a running
+//          job writes that log.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,17 @@ namespace lockstep {
 // Whether a worker shares the screen with others.
 enum class Company { kAlone, kOthers };
 
+// Whether a log that cannot be created is an error. At the first start it is,
+// and the user names another folder; a worker that starts again does without,
+// because a full disk must not end a job that trains.
+enum class LogNeed { kNeeded, kWanted };
+
 struct WorkerOptions {
   int rank = 0;        // in the job
   int local_rank = 0;  // on this host
   Company company = Company::kOthers;
-  std::string log_path;  // empty: no log
+  std::string log_path;  // empty: no log; its folders are created
+  LogNeed log_need = LogNeed::kNeeded;
   StreamSet logged = kBothStreams;
   StreamSet shown = kBothStreams;
   StreamSet folded = kNoStream;
@@ -46,6 +52,8 @@ class Worker {
   WorkerProcess& process() { return process_; }
   const WorkerProcess& process() const { return process_; }
   const LineTail& tail() const { return tail_; }
+  // The log, if it has been written so far; else empty.
+  std::string whole_log() const { return log_ ? log_path_ : std::string(); }
   // Whether the reader of standard error still sees the worker's last lines:
   // they went there, and few lines followed.
   bool in_sight() const;
