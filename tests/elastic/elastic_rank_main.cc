@@ -59,7 +59,14 @@ long own_id() {
   return 0;
 }
 
+long long now() {
+  return static_cast<long long>(
+      std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
 [[noreturn]] void die() {
+  std::printf("death at=%lld\n", now());
+  std::fflush(stdout);
   ::kill(::getpid(), SIGKILL);
   std::abort();
 }
@@ -158,10 +165,8 @@ class Training {
                               calls_};
     const long begin = step_;
     if (lockstep::rank() == 0)
-      std::printf(
-          "begin size=%d step=%ld at=%lld\n", lockstep::size(), begin,
-          static_cast<long long>(
-              std::chrono::steady_clock::now().time_since_epoch().count()));
+      std::printf("begin size=%d step=%ld at=%lld\n", lockstep::size(), begin,
+                  now());
     Model model(net_);
     const auto death = numbers_in(text_of(arguments_, "die"));
     while (!is_complete(begin)) {
@@ -169,6 +174,8 @@ class Training {
           calls_ == 1)
         die_after(death[2]);
       take_step(model, optimizer_, step_);
+      if (step_ == begin && lockstep::rank() == 0)
+        std::printf("stepped at=%lld\n", now());
       if (++step_ % number_of(arguments_, "commit", 1) == 0) state_.commit();
     }
   }

@@ -1,16 +1,31 @@
 """lockstep run --in-place: ranks die at random moments, and the training ends with
-the weights of an undisturbed one that changes its ranks at the same steps."""
+the weights of an undisturbed one that changes its ranks at the same steps.
+
+    elastic_test.py
+    scripts/hosts 1 -- elastic_test.py --rounds N
+
+The second form does N rounds, each one of the tests with deaths, and looks for
+what they leave on the host. Round N has the seed LOCKSTEP_SEED + N, which decides
+the test too, so `--rounds 1` with that seed repeats a round.
+"""
 import os
 import random
 import re
 import subprocess
+import sys
 import tempfile
 import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "hosts"))
+from fault_table import FaultTable
+from leftovers import Leftovers
 
 COMMAND = os.environ["LOCKSTEP_COMMAND"]
 RANK = os.environ["LOCKSTEP_ELASTIC_RANK"]
 SEED = int(os.environ.get("LOCKSTEP_SEED", random.SystemRandom().randrange(2**31)))
 TIMEOUT = 300
+MEASURED = "seconds from a death to the end of the next group's first step"
 
 
 def lines_of(kind, text):
@@ -19,11 +34,24 @@ def lines_of(kind, text):
             re.findall(rf"\b{kind} (\w+=.*)", text)]
 
 
+def recoveries(text):
+    """Of each death the seconds until a new group had done a step."""
+    deaths, steps = (sorted(int(line["at"]) for line in lines_of(kind, text))
+                     for kind in ("death", "stepped"))
+    next_steps = (next((step for step in steps if step > death), None)
+                  for death in deaths)
+    return [(step - death) / 1e9 for death, step in zip(deaths, next_steps)
+            if step is not None]
+
+
 class Elastic(unittest.TestCase):
+    seed = SEED
+
     def setUp(self):
         # Another sequence for each test, the same in any order of tests.
-        self.random = random.Random(f"{SEED} {self.id()}")
+        self.random = random.Random(f"{self.seed} {self.id()}")
         self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.deaths, self.recovered = 0, []
 
     def start(self, flags, *arguments):
         done = subprocess.run(
@@ -31,7 +59,9 @@ class Elastic(unittest.TestCase):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=TIMEOUT,
             env={**os.environ, "LOCKSTEP_RENDEZVOUS_TIMEOUT": "60"})
-        self.text = f"seed {SEED}, {self.id()}\n{done.stdout}"
+        self.text = f"seed {self.seed}, {self.id()}\n{done.stdout}"
+        self.deaths += len(lines_of("death", done.stdout))
+        self.recovered += recoveries(done.stdout)
         return done.returncode, done.stdout
 
     def train(self, flags, *arguments):
@@ -191,6 +221,50 @@ class Elastic(unittest.TestCase):
         self.assertEqual(lines_of("end", done.stdout)[0]["size"], "1")
 
 
+WITH_DEATHS = [
+    Elastic.test_goes_on_with_fewer_ranks,
+    Elastic.test_goes_on_without_rank_0_from_the_last_commit,
+    Elastic.test_waits_for_a_replacement_where_all_ranks_are_needed,
+    Elastic.test_takes_a_replacement_in_without_losing_a_step,
+    Elastic.test_trains_alone_until_a_replacement_comes,
+    Elastic.test_replaces_two_ranks_one_of_which_dies_in_the_second_group,
+    Elastic.test_survives_a_death_in_a_new_group,
+    Elastic.test_survives_a_death_while_a_group_forms,
+    Elastic.test_replaces_a_replacement_that_dies_at_its_start,
+    Elastic.test_ends_with_the_usual_error_where_too_few_remain,
+    Elastic.test_fails_where_a_rank_dies_after_its_training,
+    Elastic.test_ends_the_training_on_all_ranks_or_on_none,
+]
+
+
+def do_rounds(count):
+    if "HOST_INDEX" not in os.environ:
+        raise SystemExit("elastic_test.py: --rounds is for a host of scripts/hosts: "
+                         "elsewhere others leave files and processes too")
+    table = FaultTable(MEASURED)
+    for number in range(count):
+        case = Elastic(WITH_DEATHS[(SEED + number) % len(WITH_DEATHS)].__name__)
+        case.seed = SEED + number
+        name = case.id().split(".test_")[-1]
+        label = f"round {number}, seed {case.seed}: {name}"
+        leftovers = Leftovers(COMMAND)
+        result = unittest.TestResult()
+        case.run(result)
+        problems = [text for _, text in result.failures + result.errors]
+        if problems:
+            raise SystemExit("\n".join([*problems, f"FAILED: {label}"]))
+        leftovers.check(killed=False)
+        table.add(name, case.deaths > 0, case.recovered)
+        times = ", ".join(f"{seconds:.2f}" for seconds in case.recovered)
+        print(f"{label}; deaths: {case.deaths}"
+              f"{f'; recovered in {times} s' if times else ''}", flush=True)
+    table.print()
+    print(f"{count} rounds; each ended as it must")
+
+
 if __name__ == "__main__":
-    print(f"LOCKSTEP_SEED={SEED}")
-    unittest.main()
+    print(f"LOCKSTEP_SEED={SEED}", flush=True)
+    if sys.argv[1:2] == ["--rounds"]:
+        do_rounds(int(sys.argv[2]))
+    else:
+        unittest.main()

@@ -1,197 +1,80 @@
-"""A job that `lockstep run` starts on two hosts meets faults at random moments:
-killed ranks and launchers, stopped launchers, links that go and come back. It
-ends with the bytes of a run without faults, and leaves no process.
+"""A job that `lockstep run` starts on two hosts meets faults: killed ranks,
+launchers and hosts, stopped launchers, links that go and come back, a full disk;
+at random moments, and at chosen ones. It ends with the bytes of a run without
+faults, and leaves nothing on the hosts.
 
     scripts/hosts 2 --once -- launch_test.py HOSTS LOCKSTEP ROUNDS [SEED]
 
-The job trains with checkpoints and --resume auto. Where a fault ends a launcher,
-the test does what its error says: it runs the same command again.
+Round N has the seed SEED + N, which decides the kind of fault too, so that ROUNDS
+consecutive kinds come: `1 SEED` repeats a round (not exactly, because moments are
+real time).
 """
-import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
+
+import launch_faults
+from fault_table import FaultTable
+from launch_faults import KINDS, KEPT, Round, name_of
+from leftovers import Leftovers, check_checkpoints
 
 HOSTS, LOCKSTEP, ROUNDS = sys.argv[1], sys.argv[2], int(sys.argv[3])
 SEED = int(sys.argv[4]) if len(sys.argv) > 4 else random.randrange(1 << 31)
-# Far beyond the usual time; these limits only keep a failing test from hanging.
-PATIENCE_SECONDS = 240
-MOST_STARTS = 12
-TRAIN = ["train", "--model", "mlp", "--epochs", "1", "--global-batch-size", "512",
-         "--logical-shards", "2", "--threads", "1", "--no-hints"]
-
-
-class Launcher:
-    """The launcher of one host; its output is kept."""
-
-    def __init__(self, host, folder):
-        endpoint = os.environ["HOST_ADDRESSES"].split(",")[0]
-        self.host = host
-        self.output = ""
-        # The process becomes the launcher: exec replaces the script.
-        self.process = subprocess.Popen(
-            [HOSTS, "exec", str(host), "--", LOCKSTEP, "run", "-n", "1",
-             "--nnodes", "1:2", "--rdzv-endpoint", f"{endpoint}:29400",
-             "--rdzv-conf", "last_call_timeout=1", "--max-restarts", "20",
-             "--grace", "1", LOCKSTEP, *TRAIN,
-             "--checkpoint-dir", str(folder / "checkpoints"),
-             "--checkpoint-every", "10", "--resume", "auto",
-             "--output", str(folder / "model.safetensors")],
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True)
-        self._reader = threading.Thread(target=self._read)
-        self._reader.start()
-
-    def _read(self):
-        for line in self.process.stdout:
-            self.output += line
-
-    def signal(self, number):
-        if self.process.poll() is None:
-            self.process.send_signal(number)
-
-    def ranks(self):
-        pid = self.process.pid
-        try:
-            return [int(child) for child in
-                    Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-        except OSError:
-            return []
-
-    def end(self):
-        self.process.kill()
-        self.process.wait()
-        self._reader.join()
-        self.process.stdout.close()
-
-
-def change_link(verb, host):
-    subprocess.run([HOSTS, verb, str(host)], check=True)
-
-
-class Round:
-    def __init__(self, folder, chance):
-        self.folder, self.chance = folder, chance
-        self.pause = threading.Event()
-        self.met = False  # a fault before the job was over
-        self.all = []  # launchers, those that have ended too
-        self.hosts = [self.start(0), self.start(1)]
-
-    def start(self, host):
-        self.all.append(Launcher(host, self.folder))
-        return self.all[-1]
-
-    def kill_rank(self):
-        ranks = self.chance.choice(self.hosts).ranks()
-        for rank in ranks:
-            os.kill(rank, signal.SIGKILL)
-
-    def kill_launcher(self):
-        self.hosts[1].signal(signal.SIGKILL)
-
-    def kill_server(self):
-        self.hosts[0].signal(signal.SIGKILL)
-
-    def stop_launcher(self):
-        launcher = self.chance.choice(self.hosts)
-        launcher.signal(signal.SIGSTOP)
-        self.pause.wait(self.chance.uniform(0, 2))
-        launcher.signal(signal.SIGCONT)
-
-    def cut_for_a_moment(self):
-        self.cut_for(self.chance.uniform(0, 1))
-
-    def cut(self):
-        self.cut_for(20)
-
-    def cut_for(self, seconds):
-        verb = self.chance.choice(["cut", "mute"])
-        change_link(verb, 1)
-        self.pause.wait(seconds)
-        change_link("mend", 1)
-
-    FAULTS = [kill_rank, kill_launcher, kill_server, stop_launcher,
-              cut_for_a_moment, cut]
-
-    def is_over(self):
-        return self.hosts[0].process.poll() == 0
-
-    def run(self, fault, moment):
-        """Returns how often launchers were started."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        self.pause.wait(moment)
-        self.met = not self.is_over()
-        if self.met:
-            fault(self)
-        while not self.is_over():
-            assert time.monotonic() < deadline, "the job does not end"
-            assert len(self.all) < MOST_STARTS, "the job does not get on"
-            for host, launcher in enumerate(self.hosts):
-                if launcher.process.poll() not in (None, 0):
-                    self.hosts[host] = self.start(host)
-            self.pause.wait(0.05)
-        # A launcher that came too late for this job would wait for the next.
-        self.hosts[1].signal(signal.SIGTERM)
-        for launcher in self.hosts:
-            launcher.process.wait(PATIENCE_SECONDS)
-        for host in (0, 1):
-            left = subprocess.run(["ip", "netns", "pids", f"host{host}"],
-                                  check=True, capture_output=True, text=True)
-            assert left.stdout == "", f"processes are left on host {host}"
-        return len(self.all)
-
-    def end(self):
-        for launcher in self.all:
-            launcher.end()
-
-    def print(self):
-        for launcher in self.all:
-            print(f"--- host {launcher.host} ended with "
-                  f"{launcher.process.poll()}:\n{launcher.output}")
+MEASURED = ("seconds from the fault (the last kill of a round; the cut of the link) "
+            "to the end of the first step after the next start of the ranks")
 
 
 def undisturbed(folder):
-    """The bytes of the model, and the seconds that training takes."""
-    started = time.monotonic()
+    """The bytes of the model."""
     model = folder / "model.safetensors"
-    subprocess.run([LOCKSTEP, *TRAIN, "--ranks", "1", "--output", str(model)],
-                   check=True, stdout=subprocess.DEVNULL)
-    return model.read_bytes(), time.monotonic() - started
+    subprocess.run([LOCKSTEP, *launch_faults.TRAIN, "--ranks", "1", "--output",
+                    str(model)], check=True, stdout=subprocess.DEVNULL)
+    return model.read_bytes()
+
+
+def do_round(round_, kind, right):
+    """Throws where the job does not do what it must; returns its recovery."""
+    try:
+        round_.run(kind)
+        model = (round_.folder / "model.safetensors").read_bytes()
+        assert model == right, "the model differs"
+        check_checkpoints(round_.folder / "checkpoints", KEPT)
+        round_.check_ends()
+        return round_.recovery()
+    finally:
+        round_.end()
 
 
 def main():
     print(f"faults of a job on two hosts: seed {SEED}", flush=True)
-    chance = random.Random(SEED)
-    faults, met = [], 0
+    table = FaultTable(MEASURED)
     with tempfile.TemporaryDirectory() as name:
-        right, seconds = undisturbed(Path(name))
+        right = undisturbed(Path(name))
     for number in range(ROUNDS):
-        if not faults:
-            faults = chance.sample(Round.FAULTS, len(Round.FAULTS))
-        fault, moment = faults.pop(), chance.uniform(0, 2 * seconds)
+        seed = SEED + number
+        kind = KINDS[seed % len(KINDS)]
+        leftovers = Leftovers(LOCKSTEP, ("host0", "host1"))
         with tempfile.TemporaryDirectory() as name:
-            round_ = Round(Path(name), chance)
+            round_ = Round((HOSTS, LOCKSTEP), Path(name), random.Random(seed))
+            label = f"round {number}, seed {seed}: {name_of(kind)} ({round_.shape()})"
             try:
-                starts = round_.run(fault, moment)
-                model = Path(name, "model.safetensors").read_bytes()
-                assert model == right, "the model differs"
+                recovery = do_round(round_, kind, right)
+                leftovers.check(round_.killed, Path(name).name)
             except BaseException:
-                round_.end()
                 round_.print()
-                print(f"FAILED in round {number}: {fault.__name__} after "
-                      f"{moment:.2f} s")
+                print(f"FAILED: {label}")
                 raise
-            round_.end()
-        met += round_.met
-        print(f"round {number}: {fault.__name__} after {moment:.2f} s"
-              f"{'' if round_.met else ', too late'}; launchers started: {starts}",
+        met = round_.fault_at is not None
+        table.add(name_of(kind), met, [] if recovery is None else [recovery])
+        print(f"{label}{'' if met else ', too late'}; launchers started: "
+              f"{len(round_.all)}"
+              f"{'' if recovery is None else f'; recovered in {recovery:.2f} s'}",
               flush=True)
-    print(f"{ROUNDS} rounds, {met} with a fault; the model had the same bytes after each")
+    table.print()
+    print(f"{ROUNDS} rounds; the model had the same bytes after each")
 
 
-main()
+if __name__ == "__main__":
+    main()
