@@ -7,6 +7,7 @@ the round does what its error says: it runs the same command again.
 import itertools
 import json
 import os
+import random
 import signal
 import threading
 import time
@@ -21,6 +22,7 @@ MOST_STEPS = 115  # of the 118 of an epoch
 TRAIN = ["train", "--model", "mlp", "--epochs", "1", "--global-batch-size", "512",
          "--logical-shards", "4", "--threads", "1", "--no-hints"]
 AGAIN = "starts the workers again"
+WITHOUT_LOG = "goes on without a log"
 LOG_IS_FULL = "is no longer written: No space left on device"
 
 
@@ -71,6 +73,9 @@ class Round:
 
     def is_over(self):
         return self.hosts[0].process.poll() == 0
+
+    def is_said(self, text):
+        return any(text in launcher.output for launcher in self.all)
 
     def until(self, condition, pause=0.01):
         """Waits for the condition; returns False if the job is over first."""
@@ -163,10 +168,12 @@ class Round:
         names = itertools.count()
         self.fill(lambda: (self.folder / "logs" / str(next(names))).touch())
         full_at = self.fault_at
-        if self.until(lambda: any(LOG_IS_FULL in each.output for each in self.all)):
-            self.kill_rank()
-        else:
+        if not self.until(lambda: self.is_said(LOG_IS_FULL)):
             assert not self.steps_since(full_at), "no launcher says that logs end"
+            return
+        self.kill_rank()
+        if not self.until(lambda: self.is_said(WITHOUT_LOG)):
+            assert not self.is_said(AGAIN), "no launcher says that it has no logs"
 
     @staticmethod
     def fill(write):
@@ -319,7 +326,7 @@ class Round:
         """The seconds from the fault to the end of the first step after the next
         start of the ranks; none where no step followed, or the ranks were not
         started again."""
-        again = len(self.all) > 2 or any(AGAIN in each.output for each in self.all)
+        again = len(self.all) > 2 or self.is_said(AGAIN)
         if self.fault_at is None or not again:
             return None
         starts = [time for kind, time in self.records_since(self.fault_at)
@@ -338,6 +345,8 @@ KINDS = [
     (Round.on_small_log_disk, Round.fill_log_disk),
     *itertools.product([Round.during_rendezvous], KILLS[1:]),
     *itertools.product([Round.during_checkpoint, Round.during_restart], KILLS)]
+# Consecutive rounds meet unlike faults.
+random.Random(0).shuffle(KINDS)
 
 
 def name_of(kind):
