@@ -74,15 +74,20 @@ class Round:
     def is_over(self):
         return self.hosts[0].process.poll() == 0
 
+    def runs(self):
+        """Whether the job goes on by itself."""
+        assert time.monotonic() < self.deadline, "the job does not get on"
+        return not self.is_over() and any(
+            launcher and launcher.process.poll() is None for launcher in self.hosts)
+
     def is_said(self, text):
         return any(text in launcher.output for launcher in self.all)
 
     def until(self, condition, pause=0.01):
-        """Waits for the condition; returns False if the job is over first."""
+        """Waits for the condition; returns False if the launchers end first."""
         while not condition():
-            if self.is_over():
+            if not self.runs():
                 return False
-            assert time.monotonic() < self.deadline, "the job does not get on"
             self.pause.wait(pause)
         return True
 
@@ -229,7 +234,7 @@ class Round:
         self.start_both()
         left_out = self.chance.randrange(8)
         try:
-            while not self.is_over():
+            while self.runs():
                 for name in names.next(0.05):
                     if not name.startswith(".checkpoint-"):
                         continue
@@ -344,7 +349,8 @@ KINDS = [
         Round.power_off]),
     (Round.on_small_log_disk, Round.fill_log_disk),
     *itertools.product([Round.during_rendezvous], KILLS[1:]),
-    *itertools.product([Round.during_checkpoint, Round.during_restart], KILLS)]
+    *itertools.product([Round.during_checkpoint], KILLS),
+    *itertools.product([Round.during_restart], [*KILLS, Round.cut, Round.power_off])]
 # Consecutive rounds meet unlike faults.
 random.Random(0).shuffle(KINDS)
 
