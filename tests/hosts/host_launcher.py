@@ -44,6 +44,9 @@ class Launcher:
     def ranks(self):
         pid = self.process.pid
         try:
+            # Before the launcher the process is a shell, which has children too.
+            if Path(f"/proc/{pid}/exe").readlink().name != "lockstep":
+                return []
             return [int(child) for child in
                     Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
         except OSError:
