@@ -37,6 +37,7 @@ class Round:
         self.format = chance.choice(["single", "sharded"])
         self.ranks = chance.choice([1, 1, 2])
         self.deadline = time.monotonic() + PATIENCE_SECONDS
+        self.last_call = 1  # seconds
         self.log = []  # more flags of lockstep run
         self.environment = {}
         self.fault_at = None  # seconds since 1970; none before the fault
@@ -53,7 +54,8 @@ class Round:
         command = [
             self.lockstep, "run", "-n", str(self.ranks), "--nnodes", "1:2",
             "--rdzv-endpoint", f"{endpoint}:{PORT}",
-            "--rdzv-conf", "last_call_timeout=1", "--max-restarts", "20",
+            "--rdzv-conf", f"last_call_timeout={self.last_call}",
+            "--max-restarts", "20",
             "--grace", "1", *self.log, self.lockstep, *TRAIN,
             "--checkpoint-dir", str(self.folder / "checkpoints"),
             "--checkpoint-every", "10", "--keep", str(KEPT),
@@ -211,6 +213,7 @@ class Round:
         """The launchers have met and no rank was started. That takes milliseconds,
         so the launcher that serves is stopped until the other one has come, and
         in half of the rounds until a moment later."""
+        self.last_call = 5  # so that the first launcher does not begin alone
         self.start(0)
         self.until(self.hosts[0].serves, 0.001)
         self.hosts[0].signal(signal.SIGSTOP)
