@@ -92,6 +92,15 @@ TEST(Settings, ReadsTorchrunsVariables) {
   EXPECT_FALSE(settings.local_rank.has_value());
 }
 
+// Without a slot of its own a rank would write to that of another.
+TEST(Settings, HaveAFileForStepsOnlyWithASlot) {
+  EXPECT_EQ(read({{"LOCKSTEP_STEPS_FILE", "/f"}}).steps_file, "");
+  const Settings both =
+      read({{"LOCKSTEP_STEPS_FILE", "/f"}, {"LOCKSTEP_STEPS_SLOT", "2"}});
+  EXPECT_EQ(both.steps_file, "/f");
+  EXPECT_EQ(both.steps_slot, 2);
+}
+
 TEST(Settings, RefusesWhatIsNoNumberAndNamesTheVariable) {
   for (const char* text : {"", "two", "1.5", "-1", "3x", "99999999999"})
     EXPECT_NE(message_of({{"RANK", text}}).find("RANK is \""),

@@ -69,6 +69,8 @@ Settings Settings::read(const EnvironmentLookup& lookup) {
   if (const auto slot = read_integer(lookup, "LOCKSTEP_STEPS_SLOT", 0,
                                      std::numeric_limits<int>::max()))
     settings.steps_slot = static_cast<int>(*slot);
+  else
+    settings.steps_file.clear();  // an older launcher: all ranks in one slot
   if (const auto bytes = read_integer(lookup, "LOCKSTEP_HEAP_BYTES", 0,
                                       std::numeric_limits<std::int64_t>::max()))
     settings.heap_bytes = static_cast<std::size_t>(*bytes);

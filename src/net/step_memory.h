@@ -69,10 +69,10 @@ class StepWriter {
   void leaves_wait() noexcept;
 
   // From now on the program reports its steps, and Lockstep counts none.
-  void report_by_program() { by_program_.store(true); }
-  // Lockstep counts them again.
-  void end_report_by_program() { by_program_.store(false); }
-  bool reported_by_program() const { return by_program_.load(); }
+  void report_by_program() { reports_.fetch_add(1); }
+  // Lockstep counts them again once every report has ended.
+  void end_report_by_program() { reports_.fetch_sub(1); }
+  bool reported_by_program() const { return reports_.load() > 0; }
 
  private:
   struct Slot;
@@ -80,7 +80,7 @@ class StepWriter {
   std::byte* file_ = nullptr;
   std::size_t bytes_ = 0;
   Slot* slot_ = nullptr;
-  std::atomic<bool> by_program_{false};
+  std::atomic<int> reports_{0};  // of the program
   std::uint64_t steps_ = 0;
   std::uint64_t samples_ = 0;
   std::chrono::nanoseconds in_data_{};

@@ -179,6 +179,13 @@ class Elastic(unittest.TestCase):
         self.assertEqual(code, 9, self.text)
         self.assertIn("exited with code 9 after", out)
 
+    def test_blames_no_replacement_that_was_in_no_group(self):
+        code, out = self.start(
+            ["-n3", "--in-place", "--min-ranks=2", "--max-restarts=1"], "steps=3000",
+            self.moment(1), "die_start=3", "die_after=0")
+        self.assertEqual(code, 137, self.text)
+        self.assertIn("rank 0 of 3 was killed", out)
+
     def test_fails_where_a_rank_dies_after_its_training(self):
         for flags in (["--min-ranks=2"], ["--max-restarts=1"]):
             code, out = self.start(["-n3", "--in-place", *flags], "steps=20",

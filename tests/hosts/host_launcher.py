@@ -12,8 +12,8 @@ from pathlib import Path
 PORT = 29400  # of the rendezvous
 # The errors with which a launcher may end: docs/design/launch.md.
 PROMISED = [r"the launcher that serves the rendezvous at \S+ is gone: it ended, or "
-            r"the link to its host is down\n  next: +run the same command on every "
-            r"host again"]
+            r"the link to its host is down\n  next: +start the job again on every "
+            r"host; here it was\n +lockstep run "]
 # From sys/inotify.h.
 IN_CREATE = 0x100
 EVENT = struct.Struct("iIII")

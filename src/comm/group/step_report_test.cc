@@ -15,7 +15,7 @@ namespace {
 std::shared_ptr<ProcessGroup> group_with(const std::string& steps_file) {
   Settings settings;
   settings.steps_file = steps_file;
-  settings.local_rank = 0;
+  settings.steps_slot = 0;
   return make_group("shm", {.rank = 0, .size = 1},
                     std::make_shared<World>(open_store("memory:"), settings));
 }
@@ -76,6 +76,15 @@ TEST(StepReport, LeavesTheStepsToLockstepWhenItIsGone) {
   group->core().count_reduced_pass();
   EXPECT_EQ(steps.read().steps, 2u);
   EXPECT_EQ(steps.read().phase, StepPhase::kUnknown);
+}
+
+TEST(StepReport, CountsForTheProgramUntilTheLastOfSeveralIsGone) {
+  const Steps steps;
+  const auto group = group_with(steps.path());
+  StepReport outer(group);
+  { StepReport inner(group); }
+  group->core().count_reduced_pass();
+  EXPECT_EQ(steps.read().steps, 0u);
 }
 
 TEST(StepReport, DoesNothingWithoutALauncher) {

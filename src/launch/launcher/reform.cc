@@ -88,12 +88,15 @@ bool Launcher::goes_on_without(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.watch.reset();
   for (;;) {
-    const int round = rounds_->round().number;
+    const ElasticRound before = rounds_->round();
     const ElasticRounds::Next next = rounds_->died(slot.id);
     if (next == ElasticRounds::Next::kEndJob) return false;
-    deaths_.push_back(
-        {round, failure_of(local_rank, std::chrono::steady_clock::now())});
-    tell_of_death(deaths_.back().failure, next);
+    const WorkerFailure failure =
+        failure_of(local_rank, std::chrono::steady_clock::now());
+    // No round follows the death of a replacement that was in none.
+    if (std::ranges::find(before.members, slot.id) != before.members.end())
+      deaths_.push_back({before.number, failure});
+    tell_of_death(failure, next);
     slot.given_up = next == ElasticRounds::Next::kGoOn;
     if (slot.given_up) tell_workers();
     if (slot.given_up || replace(local_rank)) return true;

@@ -53,6 +53,7 @@ std::optional<std::vector<std::string>> visible_devices(
   std::istringstream list(found->substr(kName.size() + 1));
   for (std::string device; std::getline(list, device, ',');) {
     std::erase(device, ' ');
+    if (device == "-1") break;  // CUDA ends the list there
     devices.push_back(device);
   }
   return devices;

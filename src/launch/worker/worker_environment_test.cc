@@ -66,6 +66,14 @@ TEST(WorkerEnvironment, ShowsOneGpuToEachWorkerByItsVirtualLocalRank) {
                     Not(Contains(named.front()))));
   EXPECT_THAT(worker_environment(Variables{"CUDA_VISIBLE_DEVICES="}, job, 1),
               Contains("CUDA_VISIBLE_DEVICES="));
+  // To CUDA the list ends there.
+  EXPECT_THAT(worker_environment(Variables{"CUDA_VISIBLE_DEVICES=-1"}, job, 1),
+              Contains("CUDA_VISIBLE_DEVICES=-1"));
+  EXPECT_THAT(error_text([&] {
+                worker_environment(Variables{"CUDA_VISIBLE_DEVICES=3,-1,5"},
+                                   job, 0);
+              }),
+              HasSubstr("CUDA_VISIBLE_DEVICES names 1"));
   job.workers = 3;
   EXPECT_THAT(error_text([&] { worker_environment(named, job, 0); }),
               HasSubstr("CUDA_VISIBLE_DEVICES names 2"));

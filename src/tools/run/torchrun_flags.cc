@@ -59,6 +59,8 @@ bool is_harmless(const ForeignFlag& flag, std::string_view value) {
 }
 
 // Those for which torchrun reads a variable of the environment.
+constexpr const char* kShutdownTimeout = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+
 constexpr std::array<const char*, 28> kWithVariable{
     "--nnodes",
     "--nproc-per-node",
@@ -139,8 +141,7 @@ void take_defaults_from_environment(CLI::App& command) {
   for (const char* flag : kWithVariable)
     command.get_option(flag)->envname(variable_of(flag));
   if (environment_variable("PET_SHUTDOWN_TIMEOUT").value_or("").empty())
-    command.get_option("--shutdown-timeout")
-        ->envname("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    command.get_option("--shutdown-timeout")->envname(kShutdownTimeout);
 }
 
 bool is_typed(const CLI::App& command, const std::string& flag) {
@@ -152,9 +153,11 @@ bool is_typed(const CLI::App& command, const std::string& flag) {
 
 std::vector<std::string> variables_with_defaults(
     const EnvironmentLookup& lookup) {
+  std::vector<std::string> names;
+  for (const char* flag : kWithVariable) names.push_back(variable_of(flag));
+  names.emplace_back(kShutdownTimeout);
   std::vector<std::string> variables;
-  for (const char* flag : kWithVariable) {
-    const std::string name = variable_of(flag);
+  for (const std::string& name : names) {
     const auto value = lookup(name);
     if (value && !value->empty())
       variables.push_back(fmt::format("{}={}", name, *value));

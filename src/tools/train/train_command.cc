@@ -11,6 +11,7 @@
 #include <utility>
 #include <variant>
 
+#include "src/base/shell_word.h"
 #include "src/base/tf_config.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/placement.h"
@@ -46,18 +47,6 @@ std::set<std::string> checkpoints_in(const std::filesystem::path& folder) {
          std::filesystem::exists(at->path() / "manifest.json", ignored)))
       names.insert(name);
   return names;
-}
-
-// Quotes a word for a shell.
-std::string quoted(const std::string& word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-      "-_./,=:+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
-    return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
 }
 
 // What the command has seen of an incomplete run.
@@ -103,7 +92,7 @@ void suggest_to_resume(const TrainRequest& request, const SeenRun& run) {
   for (const std::string& argument : request.arguments) {
     const bool is_old = is_value || argument.starts_with("--resume");
     is_value = argument == "--resume";
-    if (!is_old) command += " " + quoted(argument);
+    if (!is_old) command += " " + shell_word(argument);
   }
   command += " --resume auto";
   std::fputs(
