@@ -41,7 +41,7 @@ std::optional<std::uint64_t> hash_of(const fs::path& file) {
 
 fs::path own_program(std::span<const std::string> command) {
   if (command.empty()) return {};
-  const fs::path first = command.front();
+  fs::path first = command.front();
   const bool is_python = first.filename().string().starts_with("python");
   if (is_python && command.size() > 1) {
     const std::size_t at = command[1] == "-u" && command.size() > 2 ? 2 : 1;
