@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 // The hash is compiled in: a program that links this library needs no xxHash.
-#define XXH_INLINE_ALL
+#define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming): xxHash has it
 #include <xxhash.h>
 
 #include <cstdint>
