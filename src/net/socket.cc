@@ -159,14 +159,8 @@ struct Attempt {
   bool is_refused = false;
 };
 
-Attempt attempt(const std::string& host, int port, Deadline deadline,
+Attempt attempt(const std::vector<SocketAddress>& addresses, Deadline deadline,
                 const Cancellation* cancellation) {
-  std::vector<SocketAddress> addresses;
-  try {
-    addresses = resolve(host, port);
-  } catch (const NetworkError& error) {
-    return {{}, error.what()};
-  }
   int error_number = EADDRNOTAVAIL;
   for (const SocketAddress& address : addresses) {
     FileDescriptor socket;
@@ -175,10 +169,30 @@ Attempt attempt(const std::string& host, int port, Deadline deadline,
         cancellation);
     if (error_number == 0) return {std::move(socket), ""};
     if (error_number == ECANCELED)
-      throw Cancelled(fmt::format("connecting to {} was cancelled",
-                                  host_and_port(host, port)));
+      throw Cancelled(
+          fmt::format("connecting to {} was cancelled", address.text()));
   }
   return {{}, reason(error_number), error_number == ECONNREFUSED};
+}
+
+Attempt attempt(const std::string& host, int port, Deadline deadline,
+                const Cancellation* cancellation) {
+  std::vector<SocketAddress> addresses;
+  try {
+    addresses = resolve(host, port);
+  } catch (const NetworkError& error) {
+    return {{}, error.what()};
+  }
+  return attempt(addresses, deadline, cancellation);
+}
+
+// The socket of `made`, an attempt to reach `called`.
+FileDescriptor socket_of(Attempt made, const std::string& called) {
+  if (made.socket) return std::move(made.socket);
+  const std::string text =
+      fmt::format("could not connect to {}: {}", called, made.failure);
+  if (made.is_refused) throw ConnectionRefused(text);
+  throw NetworkError(text);
 }
 
 // On one line.
@@ -222,12 +236,12 @@ FileDescriptor accept_from(int listener) {
 FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation) {
-  Attempt made = attempt(host, port, deadline, cancellation);
-  if (made.socket) return std::move(made.socket);
-  const std::string text = fmt::format("could not connect to {}: {}",
-                                       host_and_port(host, port), made.failure);
-  if (made.is_refused) throw ConnectionRefused(text);
-  throw NetworkError(text);
+  return socket_of(attempt(host, port, deadline, cancellation),
+                   host_and_port(host, port));
+}
+
+FileDescriptor connect_once(const SocketAddress& address, Deadline deadline) {
+  return socket_of(attempt({address}, deadline, nullptr), address.text());
 }
 
 BegunConnection begin_to_connect(const std::string& address, int port) try {

@@ -15,6 +15,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "src/net/file_descriptor.h"
+#include "src/net/socket_address.h"
 
 namespace lockstep {
 
@@ -25,8 +26,7 @@ class PortTaken : public NetworkError {
 };
 
 // A socket that listens only at the address of `host`. Port 0 lets the kernel
-// choose (see local_address). PortTaken
-// where another socket has it.
+// choose (see local_address). PortTaken where another socket has the port.
 FileDescriptor listen_at(const std::string& host, int port);
 
 // A socket that listens at all addresses of this host, IPv6 and IPv4.
@@ -47,6 +47,9 @@ class ConnectionRefused : public NetworkError {
 FileDescriptor connect_once(const std::string& host, int port,
                             Deadline deadline,
                             const Cancellation* cancellation = nullptr);
+
+// The same with one address.
+FileDescriptor connect_once(const SocketAddress& address, Deadline deadline);
 
 // A connection that is being made; invalid, with an errno value, if that failed
 // at once.

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <system_error>
@@ -46,12 +48,28 @@ bool SocketAddress::is_loopback() const {
   return ntohl(as<sockaddr_in>(storage).sin_addr.s_addr) >> 24 == 127;
 }
 
-std::string SocketAddress::text() const {
+std::string SocketAddress::host() const {
   std::array<char, NI_MAXHOST> host{};
   if (::getnameinfo(get(), length, host.data(), host.size(), nullptr, 0,
                     NI_NUMERICHOST) != 0)
     return "unknown address";
-  return host_and_port(host.data(), port());
+  return host.data();
+}
+
+std::string SocketAddress::text() const {
+  return host_and_port(host(), port());
+}
+
+SocketAddress SocketAddress::at_port(int port) const {
+  SocketAddress moved = *this;
+  // Both kinds of address have the port in the same place.
+  static_assert(offsetof(sockaddr_in6, sin6_port) ==
+                offsetof(sockaddr_in, sin_port));
+  const in_port_t number = htons(static_cast<std::uint16_t>(port));
+  std::memcpy(reinterpret_cast<std::byte*>(&moved.storage) +
+                  offsetof(sockaddr_in, sin_port),
+              &number, sizeof number);
+  return moved;
 }
 
 std::vector<SocketAddress> resolve(const std::string& host, int port) {

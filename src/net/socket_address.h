@@ -22,8 +22,14 @@ struct SocketAddress {
   // Whether only this host can reach it.
   bool is_loopback() const;
 
+  // The number of the host, "10.0.0.1" or "fe80::1".
+  std::string host() const;
+
   // "10.0.0.1:29500" or "[fe80::1]:29500".
   std::string text() const;
+
+  // The same host's address with another port.
+  SocketAddress at_port(int port) const;
 };
 
 // Every address of `host` (a name or a number), best first. The system's

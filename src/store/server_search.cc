@@ -1,13 +1,17 @@
 #include "src/store/server_search.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
+#include "src/base/printable.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/wait.h"
@@ -18,16 +22,26 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long a port may take to answer: twice as long after each pass that met
-// silence, because the right server may be busy.
+// How long the kernel of an address may take to accept a connection.
+constexpr std::chrono::milliseconds kConnectPatience = 1s;
+// How long the program there may then take to answer: twice as long after each
+// pass that met silence, because the right server may be busy.
 constexpr std::chrono::milliseconds kFirstPatience = 1s;
 constexpr std::chrono::milliseconds kMostPatience = 8s;
-const char* const kSilent = "a program that does not answer";
 constexpr auto kWarnAfter = 10s;
 
 std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
+
+// What one look at an address has found.
+enum class Sight { kServer, kSilence, kOther };
+
+struct Finding {
+  Sight sight = Sight::kOther;
+  std::string text = {};
+  FoundServer server = {};
+};
 
 // The passes over the ports, and what the last ones found there.
 class Passes {
@@ -36,15 +50,21 @@ class Passes {
       : places_(places), identity_(identity), findings_(places.ports.size()) {}
 
   FoundServer run(Deadline deadline) {
+    std::vector<SocketAddress> addresses;
+    try {
+      addresses = places_.resolver(places_.host, 0);
+      failure_.clear();
+    } catch (const NetworkError& error) {
+      failure_ = first_line(error.what());
+    }
     bool silence = false;
     for (std::size_t i = 0; i < places_.ports.size(); ++i) {
-      const int port = places_.ports[i];
-      Finding found = look(port, std::min<Deadline>(patience_, deadline));
-      if (found.connection) return {port, std::move(found.connection)};
-      silence = silence || found.what == kSilent;
+      Finding found = look_at_port(places_.ports[i], addresses, deadline);
+      if (found.sight == Sight::kServer) return std::move(found.server);
+      silence = silence || found.sight == Sight::kSilence;
       // A look without time says nothing.
       if (findings_[i].empty() || !deadline.expired())
-        findings_[i] = std::move(found.what);
+        findings_[i] = std::move(found.text);
     }
     if (silence) patience_ = std::min(2 * patience_, kMostPatience);
     return {};
@@ -52,6 +72,7 @@ class Passes {
 
   // One line per port.
   std::string findings() const {
+    if (!failure_.empty()) return "\n  found:   " + failure_;
     std::string text;
     for (std::size_t i = 0; i < findings_.size(); ++i)
       text += fmt::format("\n  found:   at port {}: {}", places_.ports[i],
@@ -60,30 +81,45 @@ class Passes {
   }
 
  private:
-  struct Finding {
-    std::string what = {};
-    std::unique_ptr<TcpConnection> connection = {};
-  };
+  // The server, or what was found instead at all addresses.
+  Finding look_at_port(int port, const std::vector<SocketAddress>& addresses,
+                       Deadline deadline) const {
+    Finding all;
+    for (const SocketAddress& address : addresses) {
+      Finding found = look(address.at_port(port), deadline);
+      if (found.sight == Sight::kServer) return found;
+      if (found.sight == Sight::kSilence) all.sight = found.sight;
+      if (all.text.find(found.text) != std::string::npos) continue;
+      all.text += (all.text.empty() ? "" : "; ") + found.text;
+    }
+    return all;
+  }
 
-  Finding look(int port, Deadline deadline) const {
-    const std::string url = "tcp://" + host_and_port(places_.host, port);
+  Finding look(const SocketAddress& address, Deadline deadline) const {
+    const std::string url =
+        "tcp://" + host_and_port(places_.host, address.port());
     try {
-      FileDescriptor socket = connect_once(places_.host, port, deadline);
-      return {.connection = std::make_unique<TcpConnection>(
-                  std::move(socket), identity_, StoreCall("open_store", url),
-                  deadline, nullptr)};
+      FileDescriptor socket =
+          connect_once(address, std::min<Deadline>(kConnectPatience, deadline));
+      auto connection = std::make_unique<TcpConnection>(
+          std::move(socket), identity_, StoreCall("open_store", url),
+          std::min<Deadline>(patience_, deadline), nullptr);
+      return {
+          .sight = Sight::kServer,
+          .server = {{address.host(), address.port()}, std::move(connection)}};
     } catch (const ConnectionRefused&) {
-      return {"no program"};
+      return {.text = "no program"};
     } catch (const Timeout&) {
-      return {kSilent};
+      return {Sight::kSilence, "a program that does not answer"};
     } catch (const NetworkError& error) {
-      return {first_line(error.what())};
+      return {.text = first_line(error.what())};
     }
   }
 
   const ServerPlaces& places_;
   const ClientIdentity& identity_;
   std::chrono::milliseconds patience_ = kFirstPatience;
+  std::string failure_;  // to resolve the host's name
   std::vector<std::string> findings_;
 };
 
@@ -104,7 +140,7 @@ FoundServer find_server(const ServerPlaces& places,
           fmt::format(
               "still looking for the store of \"{}\" on {}, which rank 0 "
               "should serve{}",
-              identity.job, places.host, passes.findings()));
+              printable(identity.job), places.host, passes.findings()));
     if (backoff.wait(deadline) == WaitResult::kReady) continue;
     const std::chrono::duration<double> waited = Deadline::Clock::now() - start;
     throw Timeout(fmt::format(
@@ -113,7 +149,8 @@ FoundServer find_server(const ServerPlaces& places,
         "the ranks have different tokens\n"
         "  next:    read rank 0's log; give every rank the same "
         "LOCKSTEP_TOKEN",
-        identity.job, places.host, waited.count(), passes.findings()));
+        printable(identity.job), places.host, waited.count(),
+        passes.findings()));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/socket.h>
 
 #include <array>
 #include <chrono>
@@ -28,6 +29,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 
 constexpr const char* kHost = "127.0.0.1";
@@ -107,6 +109,66 @@ TEST(ServerSearch, KeepsTwoJobsApartThatStartAtOnce) {
       });
   }
   for (std::thread& rank : ranks) rank.join();
+}
+
+// Two programs of one job, started at once, have the same ports.
+TEST(ServerSearch, ServesNoSecondStoreOfTheSameJob) {
+  const std::vector<int> ports{find_free_port(), find_free_port()};
+  for (const char* token : {"", "secret"}) {
+    const StoreOptions options{.token = token, .serve = true, .bind = kHost};
+    const auto first = open_tcp_store(at("o\nurs", ports), options);
+    EXPECT_THAT(
+        error_text([&] { open_tcp_store(at("o\nurs", ports), options); }),
+        AllOf(
+            HasSubstr("could not serve the store of \"o?urs\": rank 0 of this "
+                      "job serves at port " +
+                      std::to_string(ports[0]) + " of this host already\n"),
+            HasSubstr("\n  next:    ")));
+    // Another token is another job.
+    open_tcp_store(at("o\nurs", ports),
+                   {.token = "another", .serve = true, .bind = kHost});
+  }
+}
+
+// A listener that drops the packets of further connections, like a firewall.
+class FullListener {
+ public:
+  FullListener(const char* host, int port)
+      : address_(resolve(host, port).front()),
+        socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    EXPECT_EQ(::bind(socket_.get(), address_.get(), address_.length), 0);
+    // The kernel queues one connection more.
+    EXPECT_EQ(::listen(socket_.get(), 0), 0);
+    queued_ = connect_once(address_, kTimeout);
+  }
+
+ private:
+  const SocketAddress address_;
+  const FileDescriptor socket_;
+  FileDescriptor queued_;
+};
+
+TEST(ServerSearch, PassesAnAddressThatSwallowsPackets) {
+  const TcpStoreServer server(kHost, 0, "", {.job = "ours"});
+  const FullListener full("127.0.0.2", server.port());
+  const FileDescriptor silent = listen_at("127.0.0.3", server.port());
+  ServerPlaces places{"node-a", {server.port()}};
+  places.resolver = [](const std::string&, int port) {
+    std::vector<SocketAddress> all;
+    for (const char* each : {"127.0.0.2", "127.0.0.3", kHost})
+      all.push_back(resolve(each, port).front());
+    return all;
+  };
+  const FoundServer found = find_server(places, {.job = "ours"}, kTimeout);
+  EXPECT_EQ(found.endpoint.host, kHost);
+  EXPECT_EQ(found.endpoint.port, server.port());
+  EXPECT_THAT(
+      error_text<Timeout>([&] { find_server(places, {.job = "o\nurs"}, 4s); }),
+      AllOf(HasSubstr("found no store of \"o?urs\" on node-a"),
+            HasSubstr(": could not connect to 127.0.0.2:" +
+                      std::to_string(server.port()) +
+                      ": Connection timed out; a program that does not answer; "
+                      "open_store at tcp://node-a:")));
 }
 
 TEST(ServerSearch, SaysWhatItFoundAtEachPort) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/base/own_process.h"
+#include "src/base/printable.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/wait.h"
@@ -26,11 +28,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// A store of the own job, on this host, answers sooner.
+constexpr auto kOwnAnswer = 1s;
+
 // Not through the name that other ranks use, which may route through another
 // host.
-TcpEndpoint endpoint_of_own(const std::string& bind,
-                            const TcpStoreServer& server) {
-  return {bind.empty() ? "127.0.0.1" : bind, server.port()};
+TcpEndpoint endpoint_here(const std::string& bind, int port) {
+  return {bind.empty() ? "127.0.0.1" : bind, port};
 }
 
 // The url may be right although this host lacks the address, behind NAT or a
@@ -55,24 +59,58 @@ std::unique_ptr<TcpStoreServer> serve_at(int port, const StoreOptions& options,
                                           TcpStoreServerOptions{.job = job});
 }
 
-std::unique_ptr<TcpStoreServer> serve_at_first_free(const ServerPlaces& places,
-                                                    const StoreOptions& options,
-                                                    const std::string& job) {
+// Throws if a store of the same job, with the same token, is at `endpoint`: the
+// ranks of two programs of one job would mix.
+void refuse_second_server(const TcpEndpoint& endpoint,
+                          const ClientIdentity& identity, Deadline deadline) {
+  const std::string url =
+      "tcp://" + host_and_port(endpoint.host, endpoint.port);
+  const Deadline soon = std::min<Deadline>(kOwnAnswer, deadline);
+  try {
+    const TcpConnection own(connect_once(endpoint.host, endpoint.port, soon),
+                            identity, StoreCall("open_store", url), soon,
+                            nullptr);
+  } catch (const Timeout&) {
+    return;
+  } catch (const NetworkError&) {
+    return;
+  }
+  throw InvalidArgument(fmt::format(
+      "could not serve the store of \"{}\": rank 0 of this job serves at port "
+      "{} of this host already\n"
+      "  likely:  another program of the same job runs at the same time, or "
+      "the job was started twice\n"
+      "  next:    run them one after the other, or give each program a "
+      "MASTER_PORT of its own",
+      printable(identity.job), endpoint.port));
+}
+
+std::unique_ptr<TcpStoreServer> serve_at_first_free(
+    const ServerPlaces& places, const StoreOptions& options,
+    const ClientIdentity& identity) {
+  std::unique_ptr<TcpStoreServer> server;
+  std::vector<int> taken_ports;
   for (const int port : places.ports) {
     try {
-      return serve_at(port, options, job);
+      server = serve_at(port, options, identity.job);
+      break;
     } catch (const PortTaken& taken) {
       log(LogLevel::kInfo, taken.what());
+      taken_ports.push_back(port);
     }
   }
+  // Only now, because a program that does not answer would delay the clients.
+  for (const int port : taken_ports)
+    refuse_second_server(endpoint_here(options.bind, port), identity,
+                         options.deadline);
+  if (server) return server;
   throw NetworkError(fmt::format(
       "could not serve the store of \"{}\": each of the ports {} is taken on "
-      "this "
-      "host\n"
+      "this host\n"
       "  next:    end the programs that hold them (ss -ltnp shows them), or "
       "give torchrun another --master-port or --rdzv-endpoint, and srun's "
       "ranks a MASTER_PORT",
-      job, fmt::join(places.ports, ", ")));
+      printable(identity.job), fmt::join(places.ports, ", ")));
 }
 
 // A server leaves connections pending when it has no descriptor for them. With
@@ -90,8 +128,10 @@ class TcpStore final : public RequestStore {
   // Errors name `endpoint`; the store reaches its own server directly.
   TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
            ClientIdentity identity, std::unique_ptr<TcpStoreServer> server);
-  // The client of the server at the other end of `first`.
-  TcpStore(TcpEndpoint endpoint, ClientIdentity identity, Connection first);
+  // The client of a server that a search has found. Errors name `endpoint`; the
+  // store reaches the address that answered.
+  TcpStore(const TcpEndpoint& endpoint, ClientIdentity identity,
+           FoundServer found);
 
  private:
   Bytes carry_out(const StoreCall& call, Request& request, Deadline deadline,
@@ -125,7 +165,7 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
                    std::unique_ptr<TcpStoreServer> server)
     : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
       server_(std::move(server)),
-      endpoint_(server_ ? endpoint_of_own(options.bind, *server_)
+      endpoint_(server_ ? endpoint_here(options.bind, server_->port())
                         : std::move(endpoint)),
       identity_(std::move(identity)) {
   const StoreCall call("open_store", url());
@@ -137,13 +177,13 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
   server_name_ = idle_.back()->server();
 }
 
-TcpStore::TcpStore(TcpEndpoint endpoint, ClientIdentity identity,
-                   Connection first)
+TcpStore::TcpStore(const TcpEndpoint& endpoint, ClientIdentity identity,
+                   FoundServer found)
     : RequestStore("tcp://" + host_and_port(endpoint.host, endpoint.port)),
-      endpoint_(std::move(endpoint)),
+      endpoint_(std::move(found.endpoint)),
       identity_(std::move(identity)),
-      server_name_(first->server()) {
-  idle_.push_back(std::move(first));
+      server_name_(found.connection->server()) {
+  idle_.push_back(std::move(found.connection));
 }
 
 Bytes TcpStore::carry_out(const StoreCall& call, Request& request,
@@ -261,12 +301,12 @@ std::shared_ptr<Store> open_tcp_store(const DerivedEndpoint& endpoint,
                       endpoint.more_ports.end());
   if (!options.serve) {
     FoundServer found = find_server(places, identity, options.deadline);
-    place.port = found.port;
+    place.port = found.endpoint.port;
     return make_shared_in_own_process<TcpStore>(place, identity,
-                                                std::move(found.connection));
+                                                std::move(found));
   }
   if (options.bind.empty()) warn_of_foreign_address(place);
-  auto server = serve_at_first_free(places, options, endpoint.job);
+  auto server = serve_at_first_free(places, options, identity);
   place.port = server->port();
   check_room_for_own_client();
   return make_shared_in_own_process<TcpStore>(place, options, identity,

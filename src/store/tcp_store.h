@@ -26,8 +26,9 @@ struct DerivedEndpoint {
   std::string job;  // TcpStoreServerOptions::job
 };
 
-// With options.serve it serves at the first port that is free; otherwise it
-// finds the server (see server_search.h).
+// With options.serve it serves at the first port that is free; InvalidArgument
+// if an earlier one has a server of the same job. Otherwise it finds the server
+// (see server_search.h).
 std::shared_ptr<Store> open_tcp_store(const DerivedEndpoint& endpoint,
                                       const StoreOptions& options);
 
