@@ -32,10 +32,10 @@ using namespace std::chrono_literals;
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr const char* kHost = "127.0.0.1";
+constexpr const char* kLocalHost = "127.0.0.1";
 
 DerivedEndpoint at(const std::string& job, const std::vector<int>& ports) {
-  return {{kHost, ports.front()}, {ports.begin() + 1, ports.end()}, job};
+  return {{kLocalHost, ports.front()}, {ports.begin() + 1, ports.end()}, job};
 }
 
 std::shared_ptr<Store> find(const std::string& job,
@@ -46,7 +46,7 @@ std::shared_ptr<Store> find(const std::string& job,
 
 std::shared_ptr<Store> serve(const std::string& job,
                              const std::vector<int>& ports) {
-  return open_tcp_store(at(job, ports), {.serve = true, .bind = kHost});
+  return open_tcp_store(at(job, ports), {.serve = true, .bind = kLocalHost});
 }
 
 int port_of(const FileDescriptor& listener) {
@@ -54,8 +54,8 @@ int port_of(const FileDescriptor& listener) {
 }
 
 TEST(ServerSearch, PassesAListenerThatSaysNothing) {
-  const FileDescriptor silent = listen_at(kHost, 0);
-  const TcpStoreServer server(kHost, 0, "", {.job = "ours"});
+  const FileDescriptor silent = listen_at(kLocalHost, 0);
+  const TcpStoreServer server(kLocalHost, 0, "", {.job = "ours"});
   const auto store =
       find("ours", {port_of(silent), find_free_port(), server.port()});
   store->set("key", to_bytes("value"), kTimeout);
@@ -67,8 +67,8 @@ TEST(ServerSearch, PassesAListenerThatSaysNothing) {
 
 TEST(ServerSearch, PassesTheStoreOfAnotherJob) {
   for (const char* token : {"", "secret"}) {
-    const TcpStoreServer other(kHost, 0, token, {.job = "another"});
-    const TcpStoreServer server(kHost, 0, token, {.job = "ours"});
+    const TcpStoreServer other(kLocalHost, 0, token, {.job = "another"});
+    const TcpStoreServer server(kLocalHost, 0, token, {.job = "ours"});
     const auto store = open_tcp_store(at("ours", {other.port(), server.port()}),
                                       {.token = token, .deadline = kTimeout});
     store->set("key", to_bytes("value"), kTimeout);
@@ -80,7 +80,7 @@ TEST(ServerSearch, PassesTheStoreOfAnotherJob) {
 }
 
 TEST(ServerSearch, GoesRoundUntilTheServerStarts) {
-  const FileDescriptor taken = listen_at(kHost, 0);
+  const FileDescriptor taken = listen_at(kLocalHost, 0);
   const std::vector<int> ports{port_of(taken), find_free_port()};
   std::shared_ptr<Store> found;
   std::thread client([&] { found = find("ours", ports); });
@@ -115,7 +115,8 @@ TEST(ServerSearch, KeepsTwoJobsApartThatStartAtOnce) {
 TEST(ServerSearch, ServesNoSecondStoreOfTheSameJob) {
   const std::vector<int> ports{find_free_port(), find_free_port()};
   for (const char* token : {"", "secret"}) {
-    const StoreOptions options{.token = token, .serve = true, .bind = kHost};
+    const StoreOptions options{
+        .token = token, .serve = true, .bind = kLocalHost};
     const auto first = open_tcp_store(at("o\nurs", ports), options);
     EXPECT_THAT(
         error_text([&] { open_tcp_store(at("o\nurs", ports), options); }),
@@ -126,7 +127,7 @@ TEST(ServerSearch, ServesNoSecondStoreOfTheSameJob) {
             HasSubstr("\n  next:    ")));
     // Another token is another job.
     open_tcp_store(at("o\nurs", ports),
-                   {.token = "another", .serve = true, .bind = kHost});
+                   {.token = "another", .serve = true, .bind = kLocalHost});
   }
 }
 
@@ -149,18 +150,18 @@ class FullListener {
 };
 
 TEST(ServerSearch, PassesAnAddressThatSwallowsPackets) {
-  const TcpStoreServer server(kHost, 0, "", {.job = "ours"});
+  const TcpStoreServer server(kLocalHost, 0, "", {.job = "ours"});
   const FullListener full("127.0.0.2", server.port());
   const FileDescriptor silent = listen_at("127.0.0.3", server.port());
   ServerPlaces places{"node-a", {server.port()}};
   places.resolver = [](const std::string&, int port) {
     std::vector<SocketAddress> all;
-    for (const char* each : {"127.0.0.2", "127.0.0.3", kHost})
+    for (const char* each : {"127.0.0.2", "127.0.0.3", kLocalHost})
       all.push_back(resolve(each, port).front());
     return all;
   };
   const FoundServer found = find_server(places, {.job = "ours"}, kTimeout);
-  EXPECT_EQ(found.endpoint.host, kHost);
+  EXPECT_EQ(found.endpoint.host, kLocalHost);
   EXPECT_EQ(found.endpoint.port, server.port());
   EXPECT_THAT(
       error_text<Timeout>([&] { find_server(places, {.job = "o\nurs"}, 4s); }),
@@ -172,9 +173,9 @@ TEST(ServerSearch, PassesAnAddressThatSwallowsPackets) {
 }
 
 TEST(ServerSearch, SaysWhatItFoundAtEachPort) {
-  const FileDescriptor silent = listen_at(kHost, 0);
-  const TcpStoreServer other(kHost, 0, "", {.job = "another"});
-  const FileDescriptor listener = listen_at(kHost, 0);
+  const FileDescriptor silent = listen_at(kLocalHost, 0);
+  const TcpStoreServer other(kLocalHost, 0, "", {.job = "another"});
+  const FileDescriptor listener = listen_at(kLocalHost, 0);
   const int free = find_free_port();
   // A program of another kind, for as long as clients come.
   WakeUp over;
@@ -205,8 +206,8 @@ TEST(ServerSearch, SaysWhatItFoundAtEachPort) {
 }
 
 TEST(ServerSearch, ServesNowhereWhereAllPortsAreTaken) {
-  const FileDescriptor one = listen_at(kHost, 0);
-  const FileDescriptor other = listen_at(kHost, 0);
+  const FileDescriptor one = listen_at(kLocalHost, 0);
+  const FileDescriptor other = listen_at(kLocalHost, 0);
   const std::vector<int> ports{port_of(one), port_of(other)};
   EXPECT_THAT(
       error_text<NetworkError>([&] { serve("ours", ports); }),
