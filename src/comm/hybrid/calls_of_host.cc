@@ -8,7 +8,7 @@ namespace lockstep {
 namespace {
 
 // Before the different calls and the numbers of the ranks' calls among them.
-struct Head {
+struct CallsHead {
   std::uint32_t calls = 0;
   std::uint32_t ranks = 0;
 };
@@ -45,7 +45,7 @@ void append_calls(std::vector<std::byte>& message,
   const std::size_t ranks =
       std::min(calls.size(), most_bytes / 2 / sizeof(CallNumber));
   const std::size_t most_calls =
-      (most_bytes - sizeof(Head) - ranks * sizeof(CallNumber)) /
+      (most_bytes - sizeof(CallsHead) - ranks * sizeof(CallNumber)) /
       sizeof(AnnouncedCall);
   std::vector<AnnouncedCall> different;
   std::vector<CallNumber> numbers(ranks);
@@ -59,8 +59,8 @@ void append_calls(std::vector<std::byte>& message,
     if (number == different.size()) different.push_back(calls[i]);
     numbers[i] = static_cast<CallNumber>(number);
   }
-  const Head head{static_cast<std::uint32_t>(different.size()),
-                  static_cast<std::uint32_t>(ranks)};
+  const CallsHead head{static_cast<std::uint32_t>(different.size()),
+                       static_cast<std::uint32_t>(ranks)};
   append(message, std::span(&head, 1));
   append<AnnouncedCall>(message, different);
   append<CallNumber>(message, numbers);
@@ -68,7 +68,7 @@ void append_calls(std::vector<std::byte>& message,
 
 std::vector<AnnouncedCall> read_calls(std::span<const std::byte> message,
                                       std::size_t ranks) {
-  const Head head = take<Head>(message, 1).front();
+  const CallsHead head = take<CallsHead>(message, 1).front();
   const auto different = take<AnnouncedCall>(
       message, std::min<std::size_t>(head.calls,
                                      message.size() / sizeof(AnnouncedCall)));

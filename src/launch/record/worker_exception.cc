@@ -13,14 +13,12 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr std::size_t kMostFileBytes = std::size_t{1} << 20U;
 constexpr std::size_t kMostMessageBytes = std::size_t{1} << 12U;
 constexpr std::size_t kMostTracebackBytes = std::size_t{1} << 16U;
 
 // Empty for anything but a regular file of at most kMostFileBytes.
-std::string text_of(const std::filesystem::path& path) {
+std::string recorded_text(const std::filesystem::path& path) {
   const FileDescriptor file(
       ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   struct stat status {};
@@ -41,7 +39,7 @@ std::string text_of(const std::filesystem::path& path) {
 }
 
 // Empty where `object` has no such text.
-std::string text_in(const Json& object, const char* key) {
+std::string text_in(const nlohmann::json& object, const char* key) {
   if (!object.is_object()) return {};
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>()
@@ -66,10 +64,11 @@ std::string end_of(std::string text, std::size_t most) {
 
 std::optional<WorkerException> read_worker_exception(
     const std::filesystem::path& file) {
-  const Json record = Json::parse(text_of(file), nullptr, false);
+  const nlohmann::json record =
+      nlohmann::json::parse(recorded_text(file), nullptr, false);
   if (!record.is_object() || !record.contains("message")) return std::nullopt;
   // A text, or an object with the text and more.
-  const Json& content = record["message"];
+  const nlohmann::json& content = record["message"];
   const std::string message =
       text_in(content.is_string() ? record : content, "message");
   if (message.empty()) return std::nullopt;
