@@ -99,22 +99,57 @@ std::string carry_by_mpi(const Membership& membership, const Settings& settings,
   return text.data();
 }
 
-// The same.
-std::string carry_by_pmi(const Membership& membership, const Settings& settings,
-                         const std::string& message) try {
+PmiClient open_pmi(const Membership& membership, const Settings& settings) try {
   if (!settings.pmi_descriptor) throw NetworkError("mpirun has not set PMI_FD");
-  PmiClient pmi(*settings.pmi_descriptor, settings.rendezvous_timeout);
-  if (membership.rank == 0) pmi.put(kPmiKey, message);
-  try {
-    pmi.barrier();
-  } catch (const Timeout&) {
-    miss_ranks(membership, settings);
-  }
-  std::string text = pmi.get(kPmiKey);
-  pmi.finalize();
-  return text;
+  return PmiClient(*settings.pmi_descriptor, settings.rendezvous_timeout);
 } catch (const NetworkError& error) {
   refuse(membership, settings, error.what());
+}
+
+[[noreturn]] void fail_as_ended(const Membership& membership,
+                                const std::string& why) {
+  throw NetworkError(fmt::format(
+      "init_process_group: rank {} of {} lost mpirun while the ranks met: {}\n"
+      "  likely:  another rank has failed before or in init_process_group, and "
+      "mpirun ends the job\n"
+      "  next:    read the output of the rank that failed first",
+      membership.rank, membership.world_size, why));
+}
+
+[[noreturn]] void fail_as_silent(const Membership& membership,
+                                 const Settings& settings,
+                                 const std::string& why) {
+  throw Timeout(fmt::format(
+      "init_process_group: mpirun did not answer rank {} of {} within {:.1f} "
+      "s: {}\n"
+      "  likely:  mpirun, or its proxy on this host, is stopped or overloaded\n"
+      "  next:    look at mpirun and hydra_pmi_proxy; "
+      "LOCKSTEP_RENDEZVOUS_TIMEOUT says how long to wait",
+      membership.rank, membership.world_size,
+      settings.rendezvous_timeout.count(), why));
+}
+
+// The same.
+std::string carry_by_pmi(const Membership& membership, const Settings& settings,
+                         const std::string& message) {
+  bool waits_for_ranks = false;
+  try {
+    PmiClient pmi = open_pmi(membership, settings);
+    if (membership.rank == 0) pmi.put(kPmiKey, message);
+    waits_for_ranks = true;
+    pmi.barrier();
+    waits_for_ranks = false;
+    std::string text = pmi.get(kPmiKey);
+    pmi.finalize();
+    return text;
+  } catch (const Timeout& error) {
+    if (waits_for_ranks) miss_ranks(membership, settings);
+    fail_as_silent(membership, settings, error.what());
+  } catch (const PmiClosed& error) {
+    fail_as_ended(membership, error.what());
+  } catch (const NetworkError& error) {
+    refuse(membership, settings, error.what());
+  }
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 // Threads: called once by each rank, from any thread. hydra serves one call per
 //          process, so the caller keeps the result.
 // Errors:  InvalidArgument with the next step if mpirun cannot carry the
-//          address; Timeout if not all ranks come.
+//          address; Timeout if not all ranks come or mpirun does not answer;
+//          NetworkError if mpirun ends the job.
 #pragma once
 
 #include <memory>

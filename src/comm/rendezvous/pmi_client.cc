@@ -4,12 +4,14 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/number_in.h"
@@ -45,15 +47,30 @@ bool is_one_word(std::string_view text) {
   return text.find_first_of(" \n") == std::string_view::npos;
 }
 
-bool is_stream_socket(int descriptor) {
-  int type = 0;
-  socklen_t size = sizeof type;
-  return ::getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0 &&
-         type == SOCK_STREAM;
+// 0 if the socket has no such option.
+int option_of(int descriptor, int name) {
+  int value = 0;
+  socklen_t size = sizeof value;
+  if (::getsockopt(descriptor, SOL_SOCKET, name, &value, &size) != 0) return 0;
+  return value;
+}
+
+// hydra makes a pair of Unix sockets and leaves one end to this process. Once
+// that is closed, the number may be that of another connection.
+bool is_hydras(int descriptor) {
+  if (option_of(descriptor, SO_TYPE) != SOCK_STREAM ||
+      option_of(descriptor, SO_DOMAIN) != AF_UNIX)
+    return false;
+  // The process that made the pair; 0 if it is in another pid namespace.
+  ucred maker{};
+  socklen_t size = sizeof maker;
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &maker, &size) ==
+             0 &&
+         maker.pid != ::getpid();
 }
 
 FileDescriptor take(int descriptor) {
-  if (!is_stream_socket(descriptor))
+  if (!is_hydras(descriptor))
     throw NetworkError(fmt::format(
         "the descriptor {}, which PMI_FD names, is no connection to mpirun: "
         "MPI_Init or an earlier attempt of this process has used it, or a "
@@ -70,8 +87,12 @@ FileDescriptor take(int descriptor) {
 
 }  // namespace
 
+PmiClient::PmiClient(FileDescriptor socket, Deadline deadline)
+    : socket_(std::move(socket)), deadline_(deadline) {}
+
+// Delegates, so that the destructor keeps the connection open if this throws.
 PmiClient::PmiClient(int descriptor, Deadline deadline)
-    : socket_(take(descriptor)), deadline_(deadline) {
+    : PmiClient(take(descriptor), deadline) {
   ask("init", "pmi_version=1 pmi_subversion=1", "response_to_init");
   const std::string most = ask("get_maxes", "", "maxes");
   most_key_bytes_ = most_bytes(most, "keylen_max");
@@ -137,7 +158,7 @@ void PmiClient::send_line(std::string_view command, std::string line) {
     if (sent >= 0) {
       unsent = unsent.subspan(static_cast<std::size_t>(sent));
     } else if (errno != EAGAIN && errno != EINTR) {
-      throw NetworkError(fmt::format(
+      throw PmiClosed(fmt::format(
           "mpirun closed the connection for PMI before \"cmd={}\"", command));
     }
   }
@@ -156,7 +177,7 @@ std::string PmiClient::read_line(std::string_view command) {
           fmt::format("PMI did not answer \"cmd={}\" in time", command));
     const Transfer read = receive_some(socket_.get(), room);
     if (read.ended)
-      throw NetworkError(fmt::format(
+      throw PmiClosed(fmt::format(
           "mpirun closed the connection for PMI instead of an answer to "
           "\"cmd={}\"",
           command));

@@ -1,5 +1,6 @@
 // A client of PMI-1, the protocol by which hydra, the mpirun of MPICH and of
-// Intel MPI, lets the processes of a job exchange keys and values.
+// Intel MPI, lets the processes of a job exchange keys and values. It was not
+// run with Intel MPI.
 //
 // Each process inherits a connection to hydra at the descriptor PMI_FD. It
 // sends lines of text such as "cmd=get kvsname=… key=…", and hydra answers each
@@ -7,9 +8,9 @@
 //
 // Threads: one thread at a time per object.
 // Errors:  NetworkError when the descriptor is no connection to hydra, and when
-//          hydra closes it, refuses or answers something else; Timeout when
-//          hydra does not answer by the deadline. No message holds a value,
-//          which may be a secret.
+//          hydra closes it (PmiClosed), refuses or answers something else;
+//          Timeout when hydra does not answer by the deadline. No message holds
+//          a value, which may be a secret.
 // Source:  Balaji et al., "PMI: A Scalable Parallel Process-Management
 //          Interface for Extreme-Scale Systems", EuroMPI 2010, and MPICH's
 //          documentation of the "PMI v1 wire protocol".
@@ -19,9 +20,17 @@
 #include <string_view>
 
 #include "lockstep/base/deadline.h"
+#include "lockstep/base/error.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
+
+// hydra has closed the connection: it ends the job, or served an earlier client
+// of this process.
+class PmiClosed : public NetworkError {
+ public:
+  using NetworkError::NetworkError;
+};
 
 class PmiClient {
  public:
@@ -50,6 +59,8 @@ class PmiClient {
   void finalize();
 
  private:
+  PmiClient(FileDescriptor socket, Deadline deadline);
+
   // Sends `command` with `arguments`; returns the answer if it is `expected`.
   std::string ask(std::string_view command, std::string_view arguments,
                   std::string_view expected);

@@ -18,7 +18,9 @@
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
-#include "src/net/wait.h"
+#include "src/comm/testing/fake_hydra.h"
+#include "src/net/socket.h"
+#include "src/net/socket_address.h"
 
 namespace lockstep {
 namespace {
@@ -26,74 +28,6 @@ namespace {
 using namespace std::chrono_literals;
 using testing::ElementsAre;
 using testing::HasSubstr;
-
-using Answers = std::map<std::string, std::string>;
-
-// hydra's answers to one process, by command.
-const Answers kAnswers{
-    {"init", "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n"},
-    {"get_maxes", "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\n"},
-    {"get_my_kvsname", "cmd=my_kvsname kvsname=kvs_71_0\n"},
-    {"put", "cmd=put_result rc=0 msg=success\n"},
-    {"barrier_in", "cmd=barrier_out\n"},
-    {"get", "cmd=get_result rc=0 msg=success value=a=b,c\n"},
-    {"finalize", "cmd=finalize_ack\n"}};
-
-// hydra's side of a connection. It closes the connection instead of an answer
-// that it does not have, and is silent where the answer is empty.
-class FakeHydra {
- public:
-  explicit FakeHydra(Answers answers = kAnswers)
-      : answers_(std::move(answers)) {
-    std::array<int, 2> ends{};
-    EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-    client_ = FileDescriptor(ends[0]);
-    server_ = FileDescriptor(ends[1]);
-    thread_ = std::thread([this] { serve(); });
-  }
-  ~FakeHydra() {
-    ::shutdown(server_.get(), SHUT_RDWR);
-    thread_.join();
-  }
-
-  bool has_lost_its_client() const {
-    return wait_for(server_.get(), POLLRDHUP, 0ms) == WaitResult::kReady;
-  }
-
-  // What PMI_FD names.
-  int descriptor() const { return client_.get(); }
-
-  // The lines so far; complete once the client has ended the connection.
-  const std::vector<std::string>& lines() {
-    thread_.join();
-    thread_ = std::thread([] {});
-    return lines_;
-  }
-
- private:
-  void serve() {
-    std::string line;
-    char next = 0;
-    while (::read(server_.get(), &next, 1) == 1) {
-      line += next;
-      if (next != '\n') continue;
-      const std::string command = line.substr(4, line.find_first_of(" \n") - 4);
-      lines_.push_back(std::exchange(line, ""));
-      const auto answer = answers_.find(command);
-      if (answer == answers_.end()) break;
-      const std::string& text = answer->second;
-      if (::send(server_.get(), text.data(), text.size(), MSG_NOSIGNAL) < 0)
-        break;
-    }
-    ::shutdown(server_.get(), SHUT_RDWR);
-  }
-
-  const Answers answers_;
-  FileDescriptor client_;
-  FileDescriptor server_;
-  std::vector<std::string> lines_;
-  std::thread thread_;
-};
 
 // The whole exchange of rank 0; returns the value.
 std::string exchange(int descriptor, Deadline deadline = kTimeout) {
@@ -103,12 +37,6 @@ std::string exchange(int descriptor, Deadline deadline = kTimeout) {
   std::string value = pmi.get("key");
   pmi.finalize();
   return value;
-}
-
-Answers with(const std::string& command, const std::string& answer) {
-  Answers answers = kAnswers;
-  answers[command] = answer;
-  return answers;
 }
 
 std::string refusal(const Answers& answers) {
@@ -140,9 +68,22 @@ TEST(PmiClient, TakesTheConnectionOnceForTheProcess) {
 
 TEST(PmiClient, RefusesADescriptorThatIsNoConnection) {
   const FileDescriptor file(::open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int descriptor : {file.get(), 1 << 20})
-    EXPECT_THAT(error_text<Error>([&] { exchange(descriptor); }),
+  // A number that is free again may be that of the program's own connection.
+  const FileDescriptor listener = listen_at("127.0.0.1", 0);
+  const FileDescriptor tcp =
+      connect_once(local_address(listener.get()), kTimeout);
+  std::array<int, 2> pair{};
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, pair.data()), 0);
+  const FileDescriptor own(pair[0]);
+  const FileDescriptor others(pair[1]);
+  for (const int descriptor : {file.get(), 1 << 20, tcp.get(), own.get()})
+    EXPECT_THAT(error_text<Error>([&] { exchange(descriptor, Deadline(1s)); }),
                 HasSubstr("which PMI_FD names, is no connection to mpirun"));
+  for (const int kept : {tcp.get(), own.get()}) {
+    struct stat left {};
+    EXPECT_EQ(::fstat(kept, &left), 0);
+    EXPECT_TRUE(S_ISSOCK(left.st_mode));
+  }
 }
 
 // hydra would end the job when the connection ends, before the rank has told
@@ -151,6 +92,11 @@ TEST(PmiClient, KeepsTheConnectionWhereItFails) {
   FakeHydra hydra(with("barrier_in", ""));
   EXPECT_THROW(exchange(hydra.descriptor(), 50ms), Timeout);
   EXPECT_FALSE(hydra.has_lost_its_client());
+  for (const char* command : {"init", "get_maxes", "put"}) {
+    FakeHydra refuses(with(command, "cmd=none\n"));
+    EXPECT_THROW(exchange(refuses.descriptor()), NetworkError);
+    EXPECT_FALSE(refuses.has_lost_its_client()) << command;
+  }
 }
 
 TEST(PmiClient, TimesOutOnSilenceAtEveryStep) {
@@ -201,10 +147,9 @@ TEST(PmiClient, RefusesAnEndlessAnswer) {
 }
 
 TEST(PmiClient, ReadsAnAnswerInPieces) {
-  std::array<int, 2> ends{};
-  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
-  const FileDescriptor client(ends[0]);
-  const FileDescriptor server(ends[1]);
+  const std::vector<FileDescriptor> ends = make_pair_in_another_process();
+  const FileDescriptor& client = ends.at(0);
+  const FileDescriptor& server = ends.at(1);
   std::thread hydra([&] {
     std::string all;
     for (const char* command : {"init", "get_maxes", "get_my_kvsname", "put",
