@@ -67,7 +67,8 @@ TEST(Status, SaysWhereMemoryIsNotKnown) {
   EXPECT_THAT(to_text(HostStatus{}), HasSubstr("memory  not known\n"));
   EXPECT_THAT(to_text(HostStatus{.total_bytes = 2 * kGibibyte}),
               HasSubstr("memory  2.0 GiB, use not known\n"));
-  EXPECT_TRUE(nlohmann::json::parse(to_json({}))["available_bytes"].is_null());
+  EXPECT_TRUE(nlohmann::json::parse(to_json(HostStatus{}))["available_bytes"]
+                  .is_null());
 }
 
 TEST(Status, SaysWhyThereAreNoGpus) {
