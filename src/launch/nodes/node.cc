@@ -101,6 +101,19 @@ std::string first_line(std::string_view text) {
 
 }  // namespace
 
+// A call that does not wait for another launcher, so a Timeout, too, means a
+// store that is gone.
+template <class Call>
+auto Node::answered(Call call) {
+  try {
+    return call();
+  } catch (const NetworkError&) {
+    lose_rendezvous();
+  } catch (const Timeout&) {
+    lose_rendezvous();
+  }
+}
+
 Node::Node(NodeOptions options, NodeUser user)
     : options_(std::move(options)),
       user_(std::move(user)),
@@ -110,7 +123,7 @@ Node::Node(NodeOptions options, NodeUser user)
   if (!options_.local_address.empty()) address_ = address_of(options_);
   open();
   if (address_.empty()) address_ = address_of(options_);
-  agree();
+  answered([this] { agree(); });
   if (server_)
     coordinator_ = std::make_unique<Coordinator>(
         store_,
@@ -255,19 +268,6 @@ void Node::agree_on_program() {
       "build of its own, start it as \"env {}\", which is not compared",
       printable(name), ours, printable(first.identity), printable(first.host),
       printable(name)));
-}
-
-// A call that does not wait for another launcher, so a Timeout, too, means a
-// store that is gone.
-template <class Call>
-auto Node::answered(Call call) {
-  try {
-    return call();
-  } catch (const NetworkError&) {
-    lose_rendezvous();
-  } catch (const Timeout&) {
-    lose_rendezvous();
-  }
 }
 
 std::size_t Node::wait_for(const std::vector<std::string>& keys,
