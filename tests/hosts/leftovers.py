@@ -38,7 +38,7 @@ def processes():
 
 
 def listening_ports(namespace):
-    """Of a network namespace, or of this process where that is None."""
+    """Of a network namespace; without one, of this process."""
     words = ["ss", "-H", "-ltn"] + (["-N", namespace] if namespace else [])
     done = subprocess.run(words, check=True, capture_output=True, text=True)
     return set(done.stdout.splitlines())
