@@ -28,6 +28,7 @@ SelectTypeParameters=CR_CPU
 SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
+SchedulerParameters=sched_interval=1
 SlurmdParameters=config_overrides
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
