@@ -273,7 +273,8 @@ void HostExchange::deliver(const Call& call) const {
         std::span(result_).subspan(index_of(from) * call.bytes, call.bytes));
 }
 
-void HostExchange::carry_out(const Call& call, const Operation& operation) {
+void HostExchange::carry_out(const Call& call, Operation operation) {
+  operation.attended = true;
   inside_ = here_.start(operation);
   here_.wait(call.core, inside_);
   inside_ = {};

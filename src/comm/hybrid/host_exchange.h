@@ -68,7 +68,7 @@ class HostExchange {
   void combine_hosts(const Call& call);
   void spread_inside(const Call& call);
   void deliver(const Call& call) const;
-  void carry_out(const Call& call, const Operation& operation);
+  void carry_out(const Call& call, Operation operation);
 
   const int rank_;
   const HostMap& hosts_;

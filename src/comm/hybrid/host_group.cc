@@ -105,15 +105,25 @@ std::vector<int> HostGroup::missing(const Work& work) const {
   return in_whole_group(std::move(ranks));
 }
 
+void HostGroup::end_because_of(const PeerFailure& lost) const {
+  // Another rank of the host gave up, and knows why.
+  if (auto fault = fault_in(lost.what())) throw FaultSeen(std::move(*fault));
+  throw TransportError(kTransportBroken,
+                       ranks_.at(static_cast<std::size_t>(lost.rank())),
+                       lost.what());
+}
+
+void HostGroup::check_peers() try {
+  backend_->check_peers();
+} catch (const PeerFailure& lost) {
+  end_because_of(lost);
+}
+
 void HostGroup::wait(const Work& work) {
   try {
     work.wait();
   } catch (const PeerFailure& lost) {
-    // Another rank of the host gave up, and knows why.
-    if (auto fault = fault_in(lost.what())) throw FaultSeen(std::move(*fault));
-    throw TransportError(kTransportBroken,
-                         ranks_.at(static_cast<std::size_t>(lost.rank())),
-                         lost.what());
+    end_because_of(lost);
   } catch (const Timeout& late) {
     throw WaitExpired(in_whole_group(ranks_named_missing(late.what())));
   } catch (const Mismatch&) {

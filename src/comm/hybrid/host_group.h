@@ -2,7 +2,7 @@
 //
 // Its errors name ranks by their numbers in the whole group.
 //
-// Threads: one thread at a time, except abort() and allocate().
+// Threads: one thread at a time, except abort(), check_peers() and allocate().
 // Errors:  wait() throws exceptions that WireCore::give_up() accepts.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
 #include "src/base/settings.h"
 #include "src/comm/hybrid/host_map.h"
@@ -54,6 +55,9 @@ class HostGroup {
   // have failed.
   static void forget(const Work& work) noexcept;
 
+  // Throws like wait() if another rank of the host has died or given up.
+  void check_peers();
+
   void abort(std::string_view reason) noexcept { backend_->abort(reason); }
   void leave() noexcept { backend_->leave(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) {
@@ -64,6 +68,7 @@ class HostGroup {
   HostGroup(int host, std::vector<int> ranks, std::shared_ptr<Backend> backend);
 
   std::vector<int> in_whole_group(std::vector<int> ranks) const;
+  [[noreturn]] void end_because_of(const PeerFailure& lost) const;
 
   const int host_;
   const std::vector<int> ranks_;

@@ -46,6 +46,8 @@ class HybridWay : public CollectiveWay {
   void calm_down() noexcept override;
   std::unique_ptr<CollectiveWay> duplicate(const GroupIdentity& identity,
                                            int number) const override;
+  bool has_peers_on_host() const override { return here_.size() > 1; }
+  void check_peers() override { here_.check_peers(); }
   void abort(std::string_view reason) noexcept override { here_.abort(reason); }
   void leave() noexcept override { here_.leave(); }
   std::shared_ptr<std::byte> allocate(std::size_t bytes) override {

@@ -136,6 +136,9 @@ struct Operation {
   // For buffers on a GPU: the cudaStream_t in whose order it begins; null is
   // current_stream().
   void* stream = nullptr;
+  // The caller waits for it at once, and advances it while it waits: a backend
+  // need not wake a thread for it.
+  bool attended = false;
   // Its number in the recorder.
   std::uint64_t record = kNotRecorded;
 };

@@ -115,13 +115,14 @@ void GroupFault::note_error(const std::exception& error,
     silent_since_ = begun;
 }
 
-Fault GroupFault::settle(const Fault& mine, Deadline deadline) noexcept try {
+std::optional<Fault> GroupFault::settle(const Fault& mine,
+                                        Deadline deadline) noexcept try {
   const Bytes held =
       store()->compare_and_set(key_, std::nullopt, encode(mine), deadline);
   return decode(held).value_or(mine);
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
-  return mine;
+  return std::nullopt;
 }
 
 std::optional<Fault> GroupFault::look(Deadline deadline) noexcept {

@@ -74,8 +74,9 @@ class GroupFault {
   static constexpr std::chrono::seconds kStorePatience{2};
 
   // Writes `mine` into the store unless it holds a fault already; returns the
-  // fault in the store.
-  Fault settle(const Fault& mine, Deadline deadline = kStorePatience) noexcept;
+  // fault in the store, or nothing if the store did not answer.
+  std::optional<Fault> settle(const Fault& mine,
+                              Deadline deadline = kStorePatience) noexcept;
 
   // The fault in the store, if any.
   std::optional<Fault> look(Deadline deadline = kStorePatience) noexcept;

@@ -261,7 +261,7 @@ Work ShmBackend::start_collective(const Operation& operation) {
   if (broken_) return Work::failed(error_of_all());
   collectives_.visit(
       ticket, [](PendingCollective& collective) { collective.start_clock(); });
-  be_carried_forward();
+  if (!operation.attended) be_carried_forward();
   return Work(shared_from_this(), ticket);
 }
 

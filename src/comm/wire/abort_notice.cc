@@ -4,14 +4,13 @@
 #include <chrono>
 #include <cstring>
 
+#include "src/net/wait.h"
+
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using std::chrono::duration_cast;
-using std::chrono::microseconds;
 
-constexpr auto kTimeout = 100ms;
 // The control messages of collectives have tag 0.
 constexpr std::int32_t kTag = 1;
 
@@ -21,48 +20,74 @@ AbortNotice::AbortNotice(MessageTransport& transport)
     : transport_(transport),
       watch_(transport, [this](int peer) { listen_to(peer); }) {}
 
-void AbortNotice::listen_to(int peer) {
+void AbortNotice::listen_to(int number) {
   const MutexLock lock(mutex_);
-  const auto [found, is_new] = peers_.try_emplace(peer);
+  const auto [found, is_new] = peers_.try_emplace(number);
   if (!is_new) return;
+  Peer& peer = found->second;
+  peer.number = peers_.size();
   try {
-    found->second.request = transport_.receive(
-        {peer, kChannelControl, kTag, found->second.memory.data(), kBytes});
+    peer.receives = transport_.receive(
+        {number, kChannelControl, kTag, peer.memory.data(), kBytes});
   } catch (const TransportError&) {
     return;  // it has left already, which alone is not an error
   }
+  if (said_) send_to(number, peer);
 }
 
-void AbortNotice::say(const Fault& fault) noexcept {
-  const MutexLock lock(mutex_);
-  if (!unsaid_.empty()) return;
-  const Bytes text = encode(fault);
-  std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
-  for (const auto& [peer, unused] : peers_) {
-    if (peer == fault.culprit) continue;
-    try {
-      unsaid_.push_back(
-          transport_.send({peer, kChannelControl, kTag, own_.data(), kBytes}));
-    } catch (const TransportError&) {
-      continue;
-    }
+void AbortNotice::send_to(int number, Peer& peer) noexcept try {
+  if (number == said_->culprit) return;
+  peer.sends =
+      transport_.send({number, kChannelControl, kTag, own_.data(), kBytes});
+} catch (const TransportError&) {
+  return;  // it has left
+}
+
+void AbortNotice::say(const Fault& fault,
+                      std::chrono::milliseconds patience) noexcept {
+  {
+    const MutexLock lock(mutex_);
+    if (said_) return;
+    said_ = fault;
+    const Bytes text = encode(fault);
+    std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
+    for (auto& [number, peer] : peers_) send_to(number, peer);
   }
-  const Deadline deadline(kTimeout);
-  for (MessageTransport::Request& request : unsaid_) wait(request, deadline);
-  for (auto& [peer, from] : peers_)
-    if (peer != fault.culprit) wait(from.request, deadline);
+  const Deadline deadline(patience);
+  Backoff backoff(1ms, 5ms);
+  while (!all_have_spoken())
+    if (backoff.wait(deadline) == WaitResult::kTimedOut) return;
 }
 
-void AbortNotice::wait(MessageTransport::Request& request,
-                       Deadline deadline) noexcept try {
-  const auto timeout = duration_cast<microseconds>(deadline.remaining());
-  request.wait(std::max(0us, timeout));
+bool AbortNotice::all_have_spoken() noexcept {
+  const MutexLock lock(mutex_);
+  return std::ranges::all_of(peers_, [this](auto& each) {
+    auto& [number, peer] = each;
+    return number == said_->culprit ||
+           (is_over(peer.sends) && is_over(peer.receives));
+  });
+}
+
+std::optional<int> AbortNotice::first_lost() noexcept {
+  const MutexLock lock(mutex_);
+  std::optional<int> first;
+  for (auto& [rank, peer] : peers_) {
+    const bool is_lost =
+        peer.receives && is_over(peer.receives) && !words_of(peer);
+    if (is_lost && (!first || peer.number < peers_.at(*first).number))
+      first = rank;
+  }
+  return first;
+}
+
+bool AbortNotice::is_over(MessageTransport::Request& request) noexcept try {
+  return request.done();
 } catch (const std::exception&) {
-  return;  // that connection has ended
+  return true;  // that connection has ended
 }
 
 std::optional<Fault> AbortNotice::words_of(Peer& peer) noexcept try {
-  if (!peer.request || !peer.request.done()) return std::nullopt;
+  if (!peer.receives || !peer.receives.done()) return std::nullopt;
   auto fault = decode({peer.memory.begin(), peer.memory.end()});
   // The bytes after the text are zero.
   if (fault) fault->reason.resize(std::strlen(fault->reason.c_str()));

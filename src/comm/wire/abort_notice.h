@@ -12,9 +12,9 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <map>
 #include <optional>
-#include <vector>
 
 #include "lockstep/base/deadline.h"
 #include "src/base/mutex.h"
@@ -28,12 +28,17 @@ class AbortNotice {
   // The transport must have left or closed before this object is destroyed.
   explicit AbortNotice(MessageTransport& transport);
 
-  // Returns when the others have sent theirs, so that no rank disconnects while
-  // another still listens; at most a tenth of a second later.
-  void say(const Fault& fault) noexcept;
+  // Also to ranks that connect from now on. Returns when the others have sent
+  // theirs, so that no rank disconnects while another still listens; at the
+  // latest after `patience`.
+  void say(const Fault& fault, std::chrono::milliseconds patience) noexcept;
 
   // The notice from `peer`, if any.
   std::optional<Fault> heard_from(int peer) noexcept;
+
+  // The first of the ranks to which this rank was connected and whose
+  // connection has ended without a notice.
+  std::optional<int> first_lost() noexcept;
 
   // A notice from any peer.
   std::optional<Fault> heard() noexcept;
@@ -44,20 +49,25 @@ class AbortNotice {
   // A connected rank.
   struct Peer {
     Message memory{};
-    MessageTransport::Request request;
+    MessageTransport::Request receives;
+    MessageTransport::Request sends;
+    std::size_t number = 0;  // in the order of their connections
   };
 
-  void listen_to(int peer);
+  void listen_to(int number);
+  void send_to(int number, Peer& peer) noexcept LOCKSTEP_REQUIRES(mutex_);
+  // Whether each rank but the culprit has this rank's notice and has sent its
+  // own, or has ended.
+  bool all_have_spoken() noexcept;
   static std::optional<Fault> words_of(Peer& peer) noexcept;
-  static void wait(MessageTransport::Request& request,
-                   Deadline deadline) noexcept;
+  static bool is_over(MessageTransport::Request& request) noexcept;
 
   MessageTransport& transport_;
   Mutex mutex_;
+  // Once it has been said.
+  std::optional<Fault> said_ LOCKSTEP_GUARDED_BY(mutex_);
   Message own_ LOCKSTEP_GUARDED_BY(mutex_){};
   std::map<int, Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
-  // Sends that did not complete in time.
-  std::vector<MessageTransport::Request> unsaid_ LOCKSTEP_GUARDED_BY(mutex_);
   const MessageTransport::ConnectionWatch watch_;
 };
 

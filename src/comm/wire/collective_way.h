@@ -48,6 +48,11 @@ class CollectiveWay {
 
   virtual void calm_down() noexcept = 0;
 
+  // Whether other ranks share this rank's host.
+  virtual bool has_peers_on_host() const = 0;
+  // Throws like run() if one of them has died or given up.
+  virtual void check_peers() = 0;
+
   // The same for a duplicate of the group; see Backend::duplicate().
   virtual std::unique_ptr<CollectiveWay> duplicate(
       const GroupIdentity& identity, int number) const = 0;

@@ -18,6 +18,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/scripted_transport.h"
+#include "src/comm/wire/abort_notice.h"
 #include "src/comm/wire/wire_message_matcher.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ using testing::IsEmpty;
 using Request = MessageTransport::Request;
 
 constexpr int kLeft = ScriptedTransport::kLeft;
+constexpr int kNoticeTag = 1;
 
 // Ranks 0 and 1 have formed a group without a connection.
 class AMessageToARankThatIsNotConnected : public testing::Test {
@@ -213,6 +215,16 @@ TEST_F(AMessageToARankThatIsNotConnected, IsWatchedUntilItIs) {
   seen.clear();
   const MessageTransport::ConnectionWatch late(*transport_, see);
   EXPECT_THAT(seen, ElementsAre(1));
+}
+
+// A rank that missed it would blame this one for the end of their connection.
+TEST_F(AMessageToARankThatIsNotConnected, HasTheNoticeOfAnAbortBeforeIt) {
+  AbortNotice notice(*transport_);
+  notice.say({FaultKind::kAborted, 0, 0, "as a test"}, kTimeout);
+  transport_->connect(1);
+  answer();
+  expect_posted({kNoticeTag, kNoticeTag});  // the receive, and the notice
+  transport_->close();
 }
 
 }  // namespace

@@ -72,6 +72,12 @@ class WireBackend : public Backend,
     if (!core_) return;
     control_ = std::make_unique<ControlExchange>(*core_);
     matcher_ = std::make_unique<WireMessageMatcher>(*core_);
+    // The ranks of this host may be connected to this one in no other way.
+    if (!way_ || !way_->has_peers_on_host()) return;
+    core_->know_host(
+        {.check = [this] { way_->check_peers(); },
+         .tell =
+             [this](const Fault& fault) { way_->abort(as_reason(fault)); }});
   }
   ~WireBackend() override;
 
@@ -114,6 +120,7 @@ class WireBackend : public Backend,
   void fail(const WireCore::Failure& failure) noexcept;
   void end_as_left() noexcept;
   void run_carrier();
+  void release_claim();
 
   const std::string name_;
   const GroupIdentity identity_;
@@ -136,6 +143,8 @@ class WireBackend : public Backend,
   // Tickets up to this one are complete.
   std::atomic<std::uint64_t> completed_{0};
   std::atomic<bool> broken_{false};
+  // A waiting thread carries out the oldest operation, so the carrier need not.
+  std::atomic<bool> claimed_{false};
   // Kept until this ends: each has receives posted on the connections, and
   // destroying it would close those.
   std::vector<std::shared_ptr<WireBackend>> duplicates_
@@ -304,13 +313,22 @@ void WireBackend::carry_out_oldest(Deadline limit) {
   completed_.fetch_add(1);
 }
 
+// The carrier may have parked because of the claim.
+void WireBackend::release_claim() {
+  changed_.notify_all();
+  claimed_ = false;
+  const MutexLock lock(queue_mutex_);
+  if (parked_ && !queue_.empty()) carrier_wakes_.notify_one();
+}
+
 void WireBackend::wait(std::uint64_t ticket, std::optional<Deadline> deadline) {
   while (!settled(ticket)) {
     if (engine_.try_lock()) {
+      claimed_ = true;
       if (!settled(ticket))
         carry_out_oldest(deadline.value_or(Deadline::never()));
       engine_.unlock();
-      changed_.notify_all();
+      release_claim();
       continue;
     }
     Deadline limit = deadline.value_or(Deadline::never());
@@ -388,15 +406,13 @@ void WireBackend::fail(const WireCore::Failure& failure) noexcept {
     changed_.notify_all();
   }
   matcher_->stop(told);
-  // The ranks of this host may be connected to this one in no other way.
-  if (way_) way_->abort(as_reason(core_->end_of_group()));
 }
 
 // Carries out operations that no thread waits for.
 void WireBackend::run_carrier() {
   MutexLock lock(queue_mutex_);
   while (!stopping_) {
-    if (queue_.empty() || error_) {
+    if (queue_.empty() || error_ || claimed_) {
       parked_ = true;
       carrier_wakes_.wait(lock);
       parked_ = false;

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/run_ranks.h"
@@ -73,6 +74,23 @@ TEST(Wire, CarriesOutWhatIsWaitedForWhereNoThreadCanStart) {
     }
     limited.wait();
     exchange_without_threads(std::move(group));
+  });
+}
+
+// While a caller waits for the first, the group's own thread leaves both to it.
+TEST(Wire, CarriesOutWhatStandsBehindTheOperationThatACallerWaitedFor) {
+  run_ranks("gloo", 2, [](Group group) {
+    for (int round = 0; round < 50; ++round) {
+      std::vector<float> first(1'000, 1);
+      std::vector<float> second(1'000, 2);
+      const Work one = group->all_reduce(view(first), ReduceOp::kSum);
+      const Work other = group->all_reduce(view(second), ReduceOp::kSum);
+      one.wait(kTimeout);
+      const Deadline deadline(kTimeout);
+      while (!other.done() && !deadline.expired()) std::this_thread::yield();
+      ASSERT_TRUE(other.done()) << "round " << round;
+      EXPECT_EQ(second, std::vector<float>(second.size(), 4));
+    }
   });
 }
 

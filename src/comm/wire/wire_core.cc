@@ -9,6 +9,7 @@
 
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/peer_checks.h"
+#include "src/net/wait.h"
 
 namespace lockstep {
 namespace {
@@ -26,6 +27,13 @@ constexpr auto kOthersGiveUp = 1s;
 // The same for ranks that end because another one gave up. They see that within
 // kStoreCheckInterval.
 constexpr auto kOthersEnd = 500ms;
+
+// How long a rank that gives up keeps its connections for the abort notices of
+// the others. They read its notice within kStoreCheckInterval, if they run.
+// With the rank that died the store may have ended, so that a rank that missed
+// the notice would blame the rank that gave up.
+constexpr auto kBriefly = 100ms;
+constexpr auto kUntilAllHaveHeard = 1s;
 
 Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
@@ -375,18 +383,53 @@ bool WireCore::find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
   return false;
 }
 
+// With the rank that died the store has ended, and the ranks that saw it gave
+// up and closed their connections. A rank that connects to one of these only
+// then gets no notice, and would blame it. So a collective, which needs all
+// ranks, blames the rank to which this one was connected first: its notice
+// would have come.
+Fault WireCore::cause_of_loss(const Fault& mine) noexcept {
+  if (auto seen = fault_on_host()) return *seen;
+  if (!abort_notice_ || mine.sequence == 0) return mine;
+  const int lost = abort_notice_->first_lost().value_or(mine.culprit);
+  if (lost == mine.culprit) return mine;
+  return {FaultKind::kPeerGone, lost, mine.sequence,
+          describe_loss(lost, "the connection to it ended")};
+}
+
+// The other ranks of the host may be about to give up.
+std::optional<Fault> WireCore::fault_on_host() noexcept {
+  if (!host_.check) return std::nullopt;
+  const Deadline deadline(kOthersEnd);
+  Backoff backoff(1ms, 20ms);
+  const Operation nothing;
+  do {
+    try {
+      host_.check();
+    } catch (const Error&) {
+      const Fault seen = fault_of(std::current_exception(), nothing, "");
+      return seen.culprit == rank() ? std::nullopt : std::optional(seen);
+    }
+  } while (backoff.wait(deadline) != WaitResult::kTimedOut);
+  return std::nullopt;
+}
+
 // Returns the fault on which all ranks agree.
 Fault WireCore::end_group(const Fault& mine, Deadline patience) noexcept {
   // Before the connections end, so that a rank that sees that finds the fault
   // in the store.
-  Fault fault = parts_.fault->settle(mine, patience);
-  if (abort_notice_) abort_notice_->say(fault);
+  const auto settled = parts_.fault->settle(mine, patience);
+  const bool without_store = !settled && mine.kind == FaultKind::kPeerGone;
+  Fault fault = without_store ? cause_of_loss(mine) : settled.value_or(mine);
+  if (abort_notice_)
+    abort_notice_->say(fault, without_store ? kUntilAllHaveHeard : kBriefly);
   // A rank that sent an abort notice is not the culprit.
   if (abort_notice_ && fault.kind == FaultKind::kPeerGone &&
       fault.culprit != rank())
     fault = abort_notice_->heard_from(fault.culprit).value_or(fault);
+  // Before the connections end too, for the same reason.
+  if (host_.tell) host_.tell(fault);
   parts_.transport->close();
-  end_of_group_ = fault;
   return fault;
 }
 

@@ -132,6 +132,17 @@ class WireCore {
   // The same for `operation`, which may be a message.
   std::vector<int> missing_in(const Operation& operation) const;
 
+  // What the ranks of this host find out about each other without the store and
+  // without connections.
+  struct Host {
+    // Throws TransportError or FaultSeen if another rank has died or given up.
+    std::function<void()> check = nullptr;
+    // This rank gives up because of the fault.
+    std::function<void(const Fault&)> tell = nullptr;
+  };
+  // Call it before the first operation.
+  void know_host(Host host) { host_ = std::move(host); }
+
   // The fault that another rank has written as the cause of the group's end.
   std::optional<Fault> look_for_fault(
       Deadline deadline = GroupFault::kStorePatience);
@@ -164,8 +175,6 @@ class WireCore {
   // deadline has passed completes while this rank finds out who is late: the
   // group goes on then.
   std::exception_ptr give_up(const Failure& failure) noexcept;
-  // The fault with which give_up() ended the group. Its caller's thread alone.
-  const Fault& end_of_group() const { return end_of_group_; }
   // give_up() no longer waits to find out who is late.
   void hurry() noexcept { chain_.stop(); }
   // The same because this rank leaves while operations are in flight.
@@ -194,11 +203,13 @@ class WireCore {
   bool find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
                        Deadline patience) noexcept;
   Fault end_group(const Fault& mine, Deadline patience) noexcept;
+  Fault cause_of_loss(const Fault& mine) noexcept;
+  std::optional<Fault> fault_on_host() noexcept;
   std::exception_ptr error_beside(const Fault& fault, const Failure& failure,
                                   AwaitedRanks awaited, Deadline patience);
 
   Parts parts_;
-  Fault end_of_group_;
+  Host host_;
   // Set if the transport itself detects the end of a connection.
   std::shared_ptr<AbortNotice> abort_notice_;
   Scratch scratch_;

@@ -170,6 +170,68 @@ class FailingStore : public WatchedStore {
                      [](auto) { throw Failure("no answer"); }) {}
 };
 
+// Rank 2 may have served the store. Rank 1, if it is slow and misses the
+// notice, would blame rank 0 for the end of their connection.
+TEST(ARankThatGivesUp, StaysConnectedWhereOnlyItsNoticeTellsTheOthers) {
+  ScriptedTransport transport;
+  const auto core =
+      transport.make_core(3, std::make_shared<FailingStore<StoreEnded>>());
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto begun = Deadline::Clock::now();
+  core->give_up(
+      {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
+       barrier, begun});
+  EXPECT_GT(Deadline::Clock::now() - begun, 2 * kStoreCheckInterval);
+}
+
+// Ranks 1 to 3 were connected in this order.
+struct ARankWithoutAStore : testing::Test {
+  // The rank that rank 0 blames when its connection to rank 2 ends.
+  int blamed_for_loss_of_2(std::uint64_t sequence) {
+    const Operation barrier{.kind = OperationKind::kBarrier,
+                            .sequence = sequence};
+    const auto error = core->give_up(
+        {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
+         barrier, Deadline::Clock::now()});
+    try {
+      std::rethrow_exception(error);
+    } catch (const PeerFailure& failure) {
+      return failure.rank();
+    }
+  }
+
+  ScriptedTransport transport;
+  const std::unique_ptr<WireCore> core =
+      transport.make_core(4, std::make_shared<FailingStore<StoreEnded>>());
+};
+
+// Rank 2 gave up because of it, before this rank was connected to rank 2.
+TEST_F(ARankWithoutAStore, BlamesTheLostRankThatItWasConnectedToFirst) {
+  transport.lose(2);
+  transport.lose(1);
+  EXPECT_EQ(blamed_for_loss_of_2(1), 1);
+}
+
+TEST_F(ARankWithoutAStore, DoesNotBlameARankForAMessageOfAnother) {
+  transport.lose(2);
+  transport.lose(1);
+  EXPECT_EQ(blamed_for_loss_of_2(0), 2);
+}
+
+TEST_F(ARankWithoutAStore, BelievesTheRanksOfItsHostAndTellsThem) {
+  std::vector<int> told;
+  core->know_host(
+      {.check =
+           [] {
+             throw TransportError(kTransportBroken, 3,
+                                  "its process was killed");
+           },
+       .tell = [&](const Fault& fault) { told.push_back(fault.culprit); }});
+  transport.lose(2);
+  EXPECT_EQ(blamed_for_loss_of_2(1), 3);
+  EXPECT_THAT(told, ElementsAre(3));
+}
+
 // What rank 0 of 4 throws when it waits for rank 1, over a transport that does
 // not detect deaths, until `deadline`.
 template <class Failure>
