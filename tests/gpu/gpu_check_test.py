@@ -83,6 +83,10 @@ class Skips(MadeUpCard):
         part = self.run_tests("for 2 ranks, of which there are 2", status=1)
         self.assert_failed(part, "for 2 ranks")
 
+    def test_for_more_ranks_than_any_part_has_are_failures(self):
+        part = self.run_tests("for 8 ranks, of which there are 2", status=1)
+        self.assert_failed(part, "for 8 ranks")
+
     def test_of_all_tests_are_failures(self):
         self.stub("tests", SKIPPED.format(reason="only the fake tells")
                   + 'echo "[  PASSED  ] 0 tests."; exit')
