@@ -10,14 +10,14 @@ the difference of the parameters at the end, over the distance that they moved.
 Rounding increases the difference with each step, with batch normalization a lot.
 So PyTorch trains once more, from weights with other last bits, and Lockstep's
 difference may be a few times that of this run. The output also has the growth of
-the card's memory, all of it, beside PyTorch's.
+the card's memory, all of it, which may be PyTorch's at most.
 """
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -26,6 +26,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import cross_entropy, max_pool2d, relu
 
+import card_memory
 import judge
 import plain_safetensors
 import torch_pair
@@ -170,6 +171,8 @@ def run_rank(device, name, precision, ranks, steps, folder):
         if rank == 0:
             torch.save(found, Path(folder) / file)
         del model
+        # The second model takes no memory beside the first.
+        gc.collect()
         if device == "cuda":
             torch.cuda.empty_cache()
     wait_for_all(Path(folder), rank, int(ranks))
@@ -177,53 +180,15 @@ def run_rank(device, name, precision, ranks, steps, folder):
     os._exit(0)
 
 
-class MemoryWatch:
-    """The peak memory of the first card meanwhile, in MiB, of all processes, minus
-    the memory in use before; None where nvidia-smi does not report it."""
-
-    def __enter__(self):
-        self._seen, self._process = [], None
-        try:
-            self._process = subprocess.Popen(
-                ["nvidia-smi", "--id=0", "--query-gpu=memory.used",
-                 "--format=csv,noheader,nounits", "-lms", "100"],
-                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        except OSError:
-            return self
-        self._first = threading.Event()
-        self._thread = threading.Thread(target=self._watch)
-        self._thread.start()
-        self._first.wait(10)
-        return self
-
-    def _watch(self):
-        for line in self._process.stdout:
-            if line.strip().isdigit():
-                self._seen.append(int(line))
-            self._first.set()
-        self._first.set()
-
-    @property
-    def most(self):
-        return max(self._seen) - min(self._seen) if self._seen else None
-
-    def __exit__(self, *_):
-        if self._process is None:
-            return
-        self._process.kill()
-        self._process.wait()
-        self._thread.join()
-
-
 def run_both(program, device, name, precision, ranks, steps, folder):
-    """Memory of theirs and of ours; None where one side failed."""
+    """The watches of memory of theirs and of ours; None where a side failed."""
     job = [device, name, precision]
     sides = {
         "PyTorch": [sys.executable, __file__, "rank", *job, ranks, steps, folder],
         "Lockstep": [program, *job, steps, folder]}
     memory = {}
     for side, command in sides.items():
-        with MemoryWatch() as watch:
+        with card_memory.Watch() as memory[side]:
             if side == "Lockstep":
                 command = ["lockstep", "run", "-n", ranks, "--bind", "none",
                            "--", *command]
@@ -235,7 +200,6 @@ def run_both(program, device, name, precision, ranks, steps, folder):
         if any(statuses):
             print(f"LAYER {side}\ncompare: {side}'s ranks ended with {statuses}")
             return None
-        memory[side] = watch.most
     return memory
 
 
@@ -312,13 +276,11 @@ def main(program, device, name, precision, ranks, steps):
         memory = run_both(program, device, name, precision, ranks, steps, path)
         if memory is None:
             return 1
-        if None not in memory.values():
-            print("RESULT", json.dumps(
-                {"what": f"{name}, {precision}: memory of the card, {ranks} ranks",
-                 "unit": "MiB", "ours": memory["Lockstep"],
-                 "theirs": memory["PyTorch"], "limit": memory["PyTorch"],
-                 "met": memory["Lockstep"] <= memory["PyTorch"]}))
-        return 0 if compare(name, precision, folder) else 1
+        # Last, because the report quotes the last line of a failure.
+        met = [compare(name, precision, folder),
+               card_memory.judged(f"{name}, {precision}", ranks, memory["PyTorch"],
+                                  memory["Lockstep"], device)]
+        return 0 if all(met) else 1
 
 
 if __name__ == "__main__":

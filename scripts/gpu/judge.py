@@ -29,6 +29,12 @@ def results_in(text):
     return found
 
 
+def missed_in(text):
+    """The rows of the report that miss their targets."""
+    missed = [row["what"] for row in results_in(text) if row.get("met") is False]
+    return f"missed: {'; '.join(missed)}" if missed else ""
+
+
 def layer_in(text):
     found = re.findall(r"^LAYER (.+)$", text, re.M)
     return found[-1] if found else ""
@@ -54,12 +60,14 @@ def skips_in(text):
 
 
 def what_failed(text):
-    """The names of tests that failed, or the last line."""
+    """The names of tests that failed, or of targets, or the last line."""
     names = dict.fromkeys(
         name for rank in by_rank(text)
         for name in re.findall(r"^\[  FAILED  \] ([\w/]+\.[\w/]+)", rank, re.M))
     if names:
         return ", ".join(names)
+    if missed_in(text):
+        return missed_in(text)
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip()[:200] if len(lines) > 1 else "it printed nothing"
 
@@ -76,6 +84,8 @@ def verdict(part, status, text, seconds):
         return FAILED, f"{how}: {what_failed(text)}"
     if part.expects and not re.search(part.expects, text, re.M):
         return FAILED, f'nothing it printed is like "{part.expects}"'
+    if missed_in(text):
+        return FAILED, missed_in(text)
     return of_tests(part, text)
 
 

@@ -203,6 +203,12 @@ class Stages(MadeUpCard):
         found = self.run_stage("compare", "mlp, float32", status=1)
         self.assert_failed(found["mlp, float32"], "status 1: ended", "PyTorch")
 
+    def test_a_part_that_misses_a_target_has_failed(self):
+        self.stub("compare", 'echo \'RESULT {"what": "memory", "ours": 2, "met": '
+                  'false}\'; echo \'RESULT {"what": "loss", "ours": 0}\'')
+        found = self.run_stage("compare", "mlp, float32", status=1)
+        self.assert_failed(found["mlp, float32"], "^missed: memory$")
+
     def test_compare_without_torchvision_is_a_failure(self):
         self.stub("compare", "echo 'skipped: No module torchvision'; exit 77")
         found = self.run_stage("compare", "resnet18, float32", status=1)

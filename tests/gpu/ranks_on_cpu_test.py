@@ -7,6 +7,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SCRIPTS = REPOSITORY / "scripts/gpu"
@@ -58,17 +59,38 @@ class Compare(unittest.TestCase):
             # The loss of the first step depends on the initial weights of both sides.
         self.assertEqual([row["met"] for row in rows], [True] + [False] * 4)
 
-    def test_tells_the_memory_that_each_side_took(self):
-        with tempfile.TemporaryDirectory() as folder:
+    def run_beside(self, card, **variables):
+        """compare.py where nvidia-smi does this."""
+        with mock.patch.dict(os.environ, variables), tempfile.TemporaryDirectory() \
+                as folder:
             program = Path(folder) / "nvidia-smi"
-            program.write_text("#!/bin/bash\nprintf '%s\\n' 900 2300 [N/A] 800\n"
-                               "exec sleep 1000\n", encoding="utf-8")
+            program.write_text(card, encoding="utf-8")
             program.chmod(0o755)
             result, rows = self.compare(
-                os.environ["LOCKSTEP_COMPARE_RANK"], "mlp", "bfloat16", "1", "3",
+                os.environ["LOCKSTEP_COMPARE_RANK"], "mlp", "bfloat16", "1", "20",
                 path=folder)
         self.assertEqual(result.returncode, 0, result.stdout)
-        self.assertEqual((rows[0]["ours"], rows[0]["theirs"]), (1500, 1500))
+        return result, rows
+
+    def test_tells_the_memory_that_each_side_took(self):
+        # The card's memory is in use while there are ranks.
+        _, rows = self.run_beside("""#!/bin/bash
+while :; do
+  if grep -qsz "^RANK=" $(grep -lsz "^OURS=$OURS$" /proc/[0-9]*/environ); then
+    echo 1503
+  else
+    echo 3
+  fi
+done
+""", OURS=str(os.getpid()))
+        self.assertEqual((rows[-1]["ours"], rows[-1]["theirs"], rows[-1]["met"]),
+                         (1500, 1500, True))
+
+    def test_tells_why_there_is_no_memory(self):
+        result, _ = self.run_beside(
+            "#!/bin/bash\nwhile echo 900; do sleep 0.1; done\n",
+            LOCKSTEP_SETTLE_SECONDS="1")
+        self.assertIn("other processes use the card: 900 MiB", result.stdout)
 
     def test_tells_whose_ranks_failed(self):
         result, _ = self.compare("/bin/false", "mlp", "float32", "1", "1")
