@@ -11,6 +11,9 @@ SHARED = {"LOCKSTEP_SHARE_GPUS": "1", "NCCL_ALGO": "Ring",
           "LOCKSTEP_TIMEOUT": "15"}
 MOST_RANKS = 4
 
+# One epoch gives some 70 %, chance 10 %.
+LEARNED = r"test accuracy ([5-9]\d|100)\."
+
 # Reasons for which tests may be skipped on a machine with one card: they test the
 # fake itself, need several cards or no card, or more ranks than this part has.
 ONE_CARD = (r"only the fake .*", r"a real device has enough",
@@ -118,10 +121,12 @@ def smoke(bundle):
         yield tests_part(bundle, program, program, ONE_RANK_TESTS, 1, 120)
     model = "model.safetensors"
     yield Part("lockstep train", "Lockstep", 60, bundle.train(
-        "-n", 1, "--epochs", 1, "--output", model), without_card=True)
+        "-n", 1, "--epochs", 1, "--output", model), without_card=True,
+        expects=LEARNED)
     yield Part("lockstep evaluate", "Lockstep", 40, [
         "lockstep", "evaluate", model, "--device", bundle.device, "--data-dir",
-        bundle.data], without_card=True)
+        bundle.data, "--json", "-"], without_card=True,
+        expects=r'"accuracy": (0\.[5-9]|1)')
     yield image_folder_part(bundle, 1)
 
 
@@ -133,9 +138,10 @@ def ranks(bundle):
         yield tests_part(bundle, name, program, tests, 2, 120)
     # Before more suites, because users run these first.
     yield Part("lockstep train, 2 ranks", "Lockstep", 60, bundle.train(
-        "-n", 2, "--epochs", 1), SHARED, without_card=True)
+        "-n", 2, "--epochs", 1), SHARED, without_card=True, expects=LEARNED)
     yield Part("lockstep train --cuda-graph, 2 ranks", "Lockstep", 60,
-               bundle.train("-n", 2, "--epochs", 1, "--cuda-graph"), SHARED)
+               bundle.train("-n", 2, "--epochs", 1, "--cuda-graph"), SHARED,
+               expects=LEARNED)
     yield image_folder_part(bundle, 2)
     yield Part("kill -9 of a rank in training", "Lockstep", 160,
                bundle.python("kill_rank.py", 2, *bundle.train_flags()), SHARED,

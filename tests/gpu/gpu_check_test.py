@@ -195,6 +195,40 @@ class Stages(MadeUpCard):
                                        "conformance, 4 ranks"])
         self.assert_failed(found["conformance, 2 ranks"], "0 wrong", "Lockstep")
 
+    def test_training_that_learns_nothing_has_failed(self):
+        self.stub("train", 'echo "trained in 1 s · test accuracy 10.0 %"')
+        self.stub("evaluate", """echo '{"accuracy": 0.1}'""")
+        found = {**self.run_stage("smoke", "lockstep train", "evaluate", status=1),
+                 **self.run_stage("ranks", "lockstep train", status=1)}
+        self.assertEqual(len(found), 4)
+        for part in found.values():
+            self.assert_failed(part, "nothing it printed is like .*accuracy")
+
+    def test_a_folder_of_images_is_also_predicted_and_trained_on_channels_last(self):
+        for ranks, stage in ((1, "smoke"), (2, "ranks")):
+            part, = self.run_stage(stage, "folder of images").values()
+            # The time of ranks that share a card is no figure.
+            self.assertEqual(
+                [row["ours"] for row in part["results"] if row.get("unit") != "s"],
+                [0.97, 0, 0.97])
+            self.assertEqual(len(part["results"]), 4 if ranks == 1 else 3)
+            first, more = [line for line in self.log(stage, part).splitlines()
+                           if line.startswith(f"train -n {ranks} ")]
+            self.assertNotIn("--channels-last", first)
+            self.assertIn("--channels-last", more)
+            self.assertEqual("--sync-bn" in more, ranks > 1)
+
+    def test_a_folder_of_images_fails_where_predict_is_wrong(self):
+        self.stub("predict", "echo index,path,predicted; echo 0,val/ring/0.jpg,0")
+        part, = self.run_stage("smoke", "folder of images", status=1).values()
+        self.assert_failed(part, "^missed: accuracy of lockstep predict$")
+
+    def test_a_folder_of_images_fails_where_the_model_learned_nothing(self):
+        self.stub("evaluate", """echo '{"accuracy": 0.89, "classes": []}'""")
+        self.stub("predict", "echo index,path,predicted")
+        part, = self.run_stage("ranks", "folder of images", status=1).values()
+        self.assert_failed(part, "^missed: accuracy then, 2 rank")
+
     def test_compare_tells_numbers_and_whose_failure_it_is(self):
         found = self.run_stage("compare")
         self.assertEqual(found["cnn, float32"]["results"][0]["ours"], 1e-7)

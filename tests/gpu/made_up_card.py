@@ -27,6 +27,7 @@ case $1 in
     exit $status ;;
   train) source "$STUBS/train" ;;
   evaluate) source "$STUBS/evaluate" ;;
+  predict) source "$STUBS/predict" ;;
   *) echo "$@" ;;
 esac
 """
@@ -115,8 +116,12 @@ class MadeUpCard(unittest.TestCase):
                      PYTHON.format(python=sys.executable))
         self.card()
         self.stub("doctor", "  ok  backend nccl     between GPUs")
-        self.stub("train", "echo trained")
-        self.stub("evaluate", """echo '{"accuracy": 0.97}'""")
+        self.stub("train", 'echo "$@"; echo "trained in 1 s · test accuracy 97.0 %"')
+        self.stub("evaluate", """echo '{"accuracy": 0.97, "classes": """
+                  """[{"name": "cross"}, {"name": "ring"}]}'""")
+        self.stub("predict", """echo index,path,predicted
+                  for i in {1..97}; do echo $i,val/ring/$i.jpg,1; done
+                  for i in {98..100}; do echo $i,val/cross/$i.jpg,1; done""")
         self.stub("compare", 'echo \'RESULT {"what": "gradients", "ours": 1e-7, '
                   '"limit": 1e-4, "met": true}\'')
         self.stub("benchmark", 'echo "[]" >"$LOCKSTEP_RESULTS/gpu.json"')

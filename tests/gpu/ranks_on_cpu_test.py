@@ -98,6 +98,15 @@ done
         self.assertIn("LAYER Lockstep\n", result.stdout)
 
 
+class ImageFolder(unittest.TestCase):
+    def test_is_trained_on_evaluated_and_predicted(self):
+        for ranks in ("1", "2"):
+            result = run(sys.executable, "image_folder.py", ranks, "cpu")
+            self.assertEqual(result.returncode, 0, result.stdout)
+            self.assertRegex(result.stdout, r"(?m)^RESULT .*predict.* \"met\": true")
+            self.assertRegex(result.stdout, r"(?m)^RESULT .*after one epoch more")
+
+
 class Faults(unittest.TestCase):
     def test_are_told_to_every_rank(self):
         for kind in ("hang", "death", "mismatch"):
