@@ -1,4 +1,5 @@
 """gpu_check on a simulated machine: see made_up_card.py."""
+import json
 import os
 import signal
 import subprocess
@@ -153,6 +154,8 @@ class Deadlines(MadeUpCard):
                 if "lockstep train …" in line:
                     break
             os.kill(process.pid, signal.SIGKILL)
+        self.assertIn("the plug-in", json.loads(
+            (self.out / "smoke.json").read_text())["whole"])
         with tarfile.open(self.out / "smoke.tar.gz") as archive:
             self.assertTrue(archive.getnames()[-1].endswith("doctor.log"))
         self.end_sleeper()

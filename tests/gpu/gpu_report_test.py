@@ -35,13 +35,14 @@ class Report(Folder):
         self.page = self.folder / "gpu.md"
         self.page.write_text(PAGE, encoding="utf-8")
 
-    def write(self, out, stage, *parts, card=True):
+    def write(self, out, stage, *parts, card=True, commit="0123456789abcdef",
+              whole=()):
         folder = self.folder / out
         folder.mkdir(exist_ok=True)
         (folder / f"{stage}.json").write_text(json.dumps(
             {"stage": stage, "date": "2026-12-01", "card": card,
              "cards": ["NVIDIA H200, 580.1"] if card else [],
-             "commit": "0123456789abcdef", "parts": parts}))
+             "commit": commit, "whole": whole, "parts": parts}))
         return folder
 
     def report(self, *folders, status=0):
@@ -69,6 +70,12 @@ class Report(Folder):
         self.assertIn("| kill -9 | Lockstep | **FAILED** | 3 | a \\| b |", text)
         self.assertIn("Not run: smoke, compare, speed, faults.", text)
 
+    def test_names_parts_that_did_not_run(self):
+        first = self.write("a", "smoke", part("doctor"), whole=("doctor", "plug-in"))
+        self.assertIn("faults, plug-in of smoke.\n", self.report(first))
+        second = self.write("b", "smoke", part("plug-in"), whole=("doctor", "plug-in"))
+        self.assertNotIn("plug-in of smoke", self.report(first, second))
+
     def test_shows_numbers_beside_pytorchs(self):
         out = self.write("out", "compare", part("mlp", results=[
             {"what": "gradients", "unit": "apart", "ours": 1.5e-7,
@@ -95,6 +102,13 @@ class Report(Folder):
         self.assertIn("1 of 2 parts did not", self.report(first))
         self.assertIn("2 of 2 parts did not", self.report(first, second))
         self.assertIn("1 of 2 parts did not", self.report(second, first))
+
+    def test_names_the_commits_of_all_parts(self):
+        first = self.write("a", "faults", part("hang"), part("death"), commit="aaaa")
+        second = self.write("b", "faults", part("death"), commit="bbbb")
+        self.assertIn("Lockstep at aaaa, bbbb: 2 of 2", self.report(first, second))
+        third = self.write("c", "faults", part("hang"), commit="cccc")
+        self.assertIn("at bbbb, cccc: 2 of 2", self.report(first, second, third))
 
     def test_says_that_there_was_no_card(self):
         out = self.write("out", "smoke", part("plug-in", "skipped"), card=False)
