@@ -7,9 +7,10 @@
 //
 // Images of 3 x 224 x 224, or for the two small models (mlp is
 // 784-4096-4096-10) of 1 x 28 x 28, which stay on the device, channels-last;
-// SGD with momentum 0.9, fused. Answers two questions of the driver
-// (requests.h): "steps N", milliseconds of a step, of N that the device ends,
-// and of them the host's; "loss", that of the last.
+// SGD with momentum 0.9, fused. Answers questions of the driver (requests.h):
+// "steps N", milliseconds of a step, of N that the device ends, and of them the
+// host's; "host N", the host's of N steps that begin on an idle device; "loss",
+// that of the last step.
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/nn/functional/loss.h>
@@ -145,12 +146,26 @@ std::string answer_steps(Training& training, int steps) {
   return text.str();
 }
 
+// After several steps a full queue of launches makes the host wait for the
+// device, and its part as long as the device's.
+std::string answer_host(Training& training, int steps) {
+  Milliseconds host{0};
+  for (int i = 0; i < steps; ++i) {
+    synchronize();
+    const auto begin = Clock::now();
+    training.step();
+    host += Clock::now() - begin;
+  }
+  return R"({"host_ms": )" + std::to_string(host.count() / steps) + "}";
+}
+
 std::string answer(Training& training, const std::string& request) {
   std::istringstream words(request);
   std::string what;
   int count = 1;
   words >> what >> count;
   if (what == "steps") return answer_steps(training, count);
+  if (what == "host") return answer_host(training, count);
   return R"({"loss": )" + std::to_string(training.loss()) + "}";
 }
 

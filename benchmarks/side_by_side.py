@@ -141,7 +141,10 @@ class Contender:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, failure, *_):
+        # A process that has not opened its pipe yet would not see its end.
+        for process in self.processes if failure else []:
+            process.terminate()
         self.close()
 
 
@@ -250,11 +253,16 @@ class Table:
             text += f" {cell:>{width}}"
         print(f"{text}  {last}".rstrip(), flush=True)
 
-    def write(self):
-        """Writes NAME.json."""
+    def save(self):
+        """Writes NAME.json, whose path it returns."""
         path = RESULTS / f"{self.name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(self.rows, indent=1) + "\n")
+        return path
+
+    def write(self):
+        """Writes NAME.json, and prints what misses its target."""
+        path = self.save()
         missed = sum(row["met"] is False for row in self.rows)
         if missed:
             print("missed:")
