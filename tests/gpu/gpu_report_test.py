@@ -72,9 +72,9 @@ class Report(Folder):
 
     def test_names_parts_that_did_not_run(self):
         first = self.write("a", "smoke", part("doctor"), whole=("doctor", "plug-in"))
-        self.assertIn("faults, plug-in of smoke.\n", self.report(first))
+        self.assertIn("\nParts not run: smoke: plug-in.\n", self.report(first))
         second = self.write("b", "smoke", part("plug-in"), whole=("doctor", "plug-in"))
-        self.assertNotIn("plug-in of smoke", self.report(first, second))
+        self.assertNotIn("Parts not run", self.report(first, second))
 
     def test_shows_numbers_beside_pytorchs(self):
         out = self.write("out", "compare", part("mlp", results=[
