@@ -157,8 +157,9 @@ def compare(bundle):
         for model in ("cnn", "resnet18", "mlp"):
             yield Part(f"{model}, {precision}", "Lockstep", 220, bundle.python(
                 "compare.py", bundle.bin / "lockstep_compare_rank",
-                bundle.device, model, precision, 2, steps), SHARED,
-                without_card=True)
+                bundle.device, model, precision, 2, steps),
+                # The card whose memory it watches has all ranks of both sides.
+                {**SHARED, "CUDA_VISIBLE_DEVICES": "0"}, without_card=True)
 
 
 def speed(bundle):

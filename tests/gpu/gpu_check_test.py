@@ -240,6 +240,11 @@ class Stages(MadeUpCard):
         found = self.run_stage("compare", "mlp, float32", status=1)
         self.assert_failed(found["mlp, float32"], "status 1: ended", "PyTorch")
 
+    def test_compare_watches_the_card_that_has_all_ranks(self):
+        self.stub("compare", 'echo "on card $CUDA_VISIBLE_DEVICES"')
+        part, = self.run_stage("compare", "mlp, float32").values()
+        self.assertIn("on card 0\n", self.log("compare", part))
+
     def test_a_part_that_misses_a_target_has_failed(self):
         self.stub("compare", 'echo \'RESULT {"what": "memory", "ours": 2, "met": '
                   'false}\'; echo \'RESULT {"what": "loss", "ours": 0}\'')
