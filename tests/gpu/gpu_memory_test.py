@@ -108,7 +108,7 @@ class Memory(unittest.TestCase):
             self.watch(), "nvidia-smi printed no number after the ranks had ended")
 
     def test_is_not_measured_beside_other_processes(self):
-        self.enter(mock.patch.object(card_memory, "SETTLE_SECONDS", 0.5))
+        self.enter(mock.patch.object(card_memory, "SETTLE_SECONDS", 3))
         self.use(700)
         self.assert_not_measured(
             self.watch(1900), "other processes use the card: 700 MiB were in use "
