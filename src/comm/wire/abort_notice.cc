@@ -18,7 +18,10 @@ constexpr std::int32_t kTag = 1;
 
 AbortNotice::AbortNotice(MessageTransport& transport)
     : transport_(transport),
-      watch_(transport, [this](int peer) { listen_to(peer); }) {}
+      watch_(transport, [this](int peer) { listen_to(peer); }) {
+  const MutexLock lock(mutex_);
+  has_formed_ = true;
+}
 
 void AbortNotice::listen_to(int number) {
   const MutexLock lock(mutex_);
@@ -26,6 +29,7 @@ void AbortNotice::listen_to(int number) {
   if (!is_new) return;
   Peer& peer = found->second;
   peer.number = peers_.size();
+  peer.is_early = !has_formed_;
   try {
     peer.receives = transport_.receive(
         {number, kChannelControl, kTag, peer.memory.data(), kBytes});
@@ -66,6 +70,12 @@ bool AbortNotice::all_have_spoken() noexcept {
     return number == said_->culprit ||
            (is_over(peer.sends) && is_over(peer.receives));
   });
+}
+
+bool AbortNotice::met_early(int peer) noexcept {
+  const MutexLock lock(mutex_);
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && found->second.is_early;
 }
 
 std::optional<int> AbortNotice::first_lost() noexcept {

@@ -36,6 +36,9 @@ class AbortNotice {
   // The notice from `peer`, if any.
   std::optional<Fault> heard_from(int peer) noexcept;
 
+  // Whether this rank was connected to `peer` when the group formed. Then
+  // neither can miss the other's notice by connecting too late.
+  bool met_early(int peer) noexcept;
   // The first of the ranks to which this rank was connected and whose
   // connection has ended without a notice.
   std::optional<int> first_lost() noexcept;
@@ -52,6 +55,7 @@ class AbortNotice {
     MessageTransport::Request receives;
     MessageTransport::Request sends;
     std::size_t number = 0;  // in the order of their connections
+    bool is_early = false;
   };
 
   void listen_to(int number);
@@ -68,6 +72,7 @@ class AbortNotice {
   std::optional<Fault> said_ LOCKSTEP_GUARDED_BY(mutex_);
   Message own_ LOCKSTEP_GUARDED_BY(mutex_){};
   std::map<int, Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool has_formed_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   const MessageTransport::ConnectionWatch watch_;
 };
 

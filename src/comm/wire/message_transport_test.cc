@@ -217,6 +217,18 @@ TEST_F(AMessageToARankThatIsNotConnected, IsWatchedUntilItIs) {
   EXPECT_THAT(seen, ElementsAre(1));
 }
 
+TEST_F(AMessageToARankThatIsNotConnected, ComesToOneThatWasNotMetEarly) {
+  AbortNotice notice(*transport_);
+  transport_->connect(1);
+  answer();
+  expect_posted({kNoticeTag});
+  EXPECT_FALSE(notice.met_early(1));
+  EXPECT_EQ(notice.first_lost(), std::nullopt);
+  script_.lose(1);
+  EXPECT_EQ(notice.first_lost(), 1);
+  transport_->close();
+}
+
 // A rank that missed it would blame this one for the end of their connection.
 TEST_F(AMessageToARankThatIsNotConnected, HasTheNoticeOfAnAbortBeforeIt) {
   AbortNotice notice(*transport_);

@@ -385,22 +385,22 @@ bool WireCore::find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
 
 // With the rank that died the store has ended, and the ranks that saw it gave
 // up and closed their connections. A rank that connects to one of these only
-// then gets no notice, and would blame it. So a collective, which needs all
-// ranks, blames the rank to which this one was connected first: its notice
-// would have come.
+// then gets no notice, and would blame it. So it asks the ranks of its host,
+// which may be about to give up. A collective, which needs all ranks, else
+// blames the lost rank to which this one was connected first: its notice would
+// have come.
 Fault WireCore::cause_of_loss(const Fault& mine) noexcept {
-  if (auto seen = fault_on_host()) return *seen;
-  if (!abort_notice_ || mine.sequence == 0) return mine;
+  const bool is_sure = abort_notice_ && abort_notice_->met_early(mine.culprit);
+  if (auto seen = fault_on_host(is_sure ? 0ms : kOthersEnd)) return *seen;
+  if (!abort_notice_ || is_sure || mine.sequence == 0) return mine;
   const int lost = abort_notice_->first_lost().value_or(mine.culprit);
   if (lost == mine.culprit) return mine;
   return {FaultKind::kPeerGone, lost, mine.sequence,
           describe_loss(lost, "the connection to it ended")};
 }
 
-// The other ranks of the host may be about to give up.
-std::optional<Fault> WireCore::fault_on_host() noexcept {
+std::optional<Fault> WireCore::fault_on_host(Deadline deadline) noexcept {
   if (!host_.check) return std::nullopt;
-  const Deadline deadline(kOthersEnd);
   Backoff backoff(1ms, 20ms);
   const Operation nothing;
   do {

@@ -204,7 +204,7 @@ class WireCore {
                        Deadline patience) noexcept;
   Fault end_group(const Fault& mine, Deadline patience) noexcept;
   Fault cause_of_loss(const Fault& mine) noexcept;
-  std::optional<Fault> fault_on_host() noexcept;
+  std::optional<Fault> fault_on_host(Deadline deadline) noexcept;
   std::exception_ptr error_beside(const Fault& fault, const Failure& failure,
                                   AwaitedRanks awaited, Deadline patience);
 

@@ -184,41 +184,11 @@ TEST(ARankThatGivesUp, StaysConnectedWhereOnlyItsNoticeTellsTheOthers) {
   EXPECT_GT(Deadline::Clock::now() - begun, 2 * kStoreCheckInterval);
 }
 
-// Ranks 1 to 3 were connected in this order.
-struct ARankWithoutAStore : testing::Test {
-  // The rank that rank 0 blames when its connection to rank 2 ends.
-  int blamed_for_loss_of_2(std::uint64_t sequence) {
-    const Operation barrier{.kind = OperationKind::kBarrier,
-                            .sequence = sequence};
-    const auto error = core->give_up(
-        {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
-         barrier, Deadline::Clock::now()});
-    try {
-      std::rethrow_exception(error);
-    } catch (const PeerFailure& failure) {
-      return failure.rank();
-    }
-  }
-
+// Rank 0 has been connected to ranks 1 to 3 since the group formed.
+TEST(ARankThatGivesUp, BelievesTheRanksOfItsHostWhereNoStoreAnswers) {
   ScriptedTransport transport;
-  const std::unique_ptr<WireCore> core =
+  const auto core =
       transport.make_core(4, std::make_shared<FailingStore<StoreEnded>>());
-};
-
-// Rank 2 gave up because of it, before this rank was connected to rank 2.
-TEST_F(ARankWithoutAStore, BlamesTheLostRankThatItWasConnectedToFirst) {
-  transport.lose(2);
-  transport.lose(1);
-  EXPECT_EQ(blamed_for_loss_of_2(1), 1);
-}
-
-TEST_F(ARankWithoutAStore, DoesNotBlameARankForAMessageOfAnother) {
-  transport.lose(2);
-  transport.lose(1);
-  EXPECT_EQ(blamed_for_loss_of_2(0), 2);
-}
-
-TEST_F(ARankWithoutAStore, BelievesTheRanksOfItsHostAndTellsThem) {
   std::vector<int> told;
   core->know_host(
       {.check =
@@ -227,8 +197,12 @@ TEST_F(ARankWithoutAStore, BelievesTheRanksOfItsHostAndTellsThem) {
                                   "its process was killed");
            },
        .tell = [&](const Fault& fault) { told.push_back(fault.culprit); }});
-  transport.lose(2);
-  EXPECT_EQ(blamed_for_loss_of_2(1), 3);
+  const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
+  const auto error = core->give_up(
+      {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
+       barrier, Deadline::Clock::now()});
+  EXPECT_THAT(error_text<PeerFailure>([&] { std::rethrow_exception(error); }),
+              HasSubstr("rank 3 is gone"));
   EXPECT_THAT(told, ElementsAre(3));
 }
 
