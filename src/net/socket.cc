@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/base/log.h"
 #include "src/net/parents_sockets.h"
 #include "src/net/socket_address.h"
@@ -201,7 +202,7 @@ std::string describe_long_wait(const std::string& host, int port,
   return fmt::format(
       "still waiting for {}, where rank 0 or the launcher should serve the "
       "store: {}",
-      host_and_port(host, port), failure.substr(0, failure.find('\n')));
+      host_and_port(host, port), first_line(failure));
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/base/log.h"
 #include "src/base/printable.h"
 #include "src/net/socket.h"
@@ -29,10 +30,6 @@ constexpr std::chrono::milliseconds kConnectPatience = 1s;
 constexpr std::chrono::milliseconds kFirstPatience = 1s;
 constexpr std::chrono::milliseconds kMostPatience = 8s;
 constexpr auto kWarnAfter = 10s;
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
 
 // What one look at an address has found.
 enum class Sight { kServer, kSilence, kOther };

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/base/log.h"
 #include "src/base/secret.h"
 #include "src/comm/rendezvous/pmi_client.h"
@@ -31,7 +32,7 @@ constexpr char kUrlEnd = ',';
       "  next:    pass {} to mpirun: an address of rank 0 that all ranks can "
       "reach, and a free port there",
       membership.rank, membership.world_size, hydra ? "PMI" : "MPI",
-      why.substr(0, why.find('\n')),
+      first_line(why),
       hydra ? "-genv MASTER_ADDR HOST -genv MASTER_PORT PORT"
             : "-x MASTER_ADDR=HOST -x MASTER_PORT=PORT"));
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "src/base/exit_codes.h"
+#include "src/base/first_line.h"
 #include "src/base/printable.h"
 #include "src/base/secret.h"
 #include "src/base/settings.h"
@@ -93,10 +94,6 @@ std::optional<bool> is_over(Store& store) {
   } catch (const Timeout&) {
     return std::nullopt;  // its first launcher does not get on; try again
   }
-}
-
-std::string first_line(std::string_view text) {
-  return std::string(text.substr(0, text.find('\n')));
 }
 
 }  // namespace

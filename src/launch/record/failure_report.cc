@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "src/base/exit_codes.h"
+#include "src/base/first_line.h"
 #include "src/base/printable.h"
 
 namespace lockstep {
@@ -32,11 +33,6 @@ std::string cause_of_kill(const std::optional<OomKills>& oom_kills) {
       "since the job began): use fewer ranks or smaller batches, or give the "
       "job more memory",
       killed);
-}
-
-std::string first_line_of(const WorkerException& exception) {
-  const std::string& text = exception.message;
-  return printable(std::string_view(text).substr(0, text.find('\n')));
 }
 
 std::string last_lines(const WorkerFailure& failure) {
@@ -71,7 +67,7 @@ std::string likely_cause(const WorkerFailure& failure) {
   if (status.signal == 0 && status.code == kExitStartAgain)
     return "it was asked to stop and has saved its state: start the job again";
   if (failure.exception && status.signal == 0)
-    return "it raised " + first_line_of(*failure.exception);
+    return "it raised " + printable(first_line(failure.exception->message));
   switch (status.signal) {
     case SIGKILL:
       return cause_of_kill(failure.oom_kills);

@@ -15,6 +15,7 @@
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
+#include "src/base/first_line.h"
 #include "src/base/process_environment.h"
 #include "src/base/text_file.h"
 #include "src/comm/group/group_core.h"
@@ -31,10 +32,6 @@
 
 namespace lockstep {
 namespace {
-
-std::string first_line(std::string_view text) {
-  return std::string(text.substr(0, text.find('\n')));
-}
 
 // Rank 0's table or JSON; other ranks print nothing.
 class Printer {

@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "src/base/first_line.h"
 #include "src/base/report_text.h"
 #include "src/launch/record/failure_report.h"
 #include "src/tools/blame/blame_waits.h"
@@ -15,10 +16,6 @@ namespace {
 
 std::string quoted_group(const GroupRecord& group) {
   return fmt::format("group \"{}\"", group.name);
-}
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
 }
 
 // A rank's last known activity, as a sentence.

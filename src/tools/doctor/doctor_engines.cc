@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/base/name_table.h"
 #include "src/base/transport_names.h"
 #include "src/comm/group/group_core.h"
@@ -44,8 +45,7 @@ std::string why_it_failed(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
   } catch (const std::exception& known) {
-    const std::string text = known.what();
-    return text.substr(0, text.find('\n'));
+    return first_line(known.what());
   } catch (...) {
     return "an unknown error";
   }

@@ -15,6 +15,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/descriptor_limit.h"
 #include "src/base/exit_codes.h"
+#include "src/base/first_line.h"
 #include "src/base/rank_environment.h"
 #include "src/base/secret.h"
 #include "src/comm/wire/transport_plugin.h"
@@ -191,10 +192,9 @@ RoundEnd Rounds::run_here() {
 JobResult Rounds::launch_or_report(Node& node) try {
   return launch();
 } catch (const std::exception& error) {
-  const std::string_view text = error.what();
   const auto* program = dynamic_cast<const CannotExecute*>(&error);
   node.report(fmt::format("the launcher on {} cannot start its workers: {}",
-                          own_host_name(), text.substr(0, text.find('\n'))),
+                          own_host_name(), first_line(error.what())),
               program == nullptr ? kExitFailed : program->exit_code(),
               RoundFaultKind::kFinal);
   try {

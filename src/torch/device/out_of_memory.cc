@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 
 namespace lockstep {
 namespace {
@@ -51,7 +52,7 @@ std::string text_of(const MemoryUser& user, const std::string& said) {
       "\n  next:    ",
       user.next,
       "; `lockstep status` shows other processes on the GPU\n  said:    ",
-      said.substr(0, said.find('\n')));
+      first_line(said));
 }
 
 void tell_others(ProcessGroup& group, const SystemError& error) noexcept {

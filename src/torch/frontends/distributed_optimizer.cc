@@ -18,6 +18,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/compress_hook.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "src/base/first_line.h"
 #include "src/comm/group/same_text.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/frontends/adasum.h"
@@ -116,8 +117,7 @@ std::vector<NamedParameter> agreed_parameters(
     parameters = with_names(trained_by(optimizer), names);
   } catch (const InvalidArgument& error) {
     refusal = error;
-    const std::string what = error.what();
-    text += "refused: " + what.substr(0, what.find('\n')) + "\n";
+    text += "refused: " + first_line(error.what()) + "\n";
   }
   for (const NamedParameter& parameter : parameters)
     text += description_of_parameter(parameter.name, parameter.tensor);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/net/file_descriptor.h"
 #include "src/train/checkpoint/checkpoint_checksum.h"
 
@@ -65,8 +66,7 @@ SafetensorsHeader read_shard_header(const fs::path& path) {
   try {
     return read_safetensors_header(path);
   } catch (const InvalidArgument& error) {
-    const std::string text = error.what();
-    refuse_damaged(path.string(), text.substr(0, text.find('\n')));
+    refuse_damaged(path.string(), first_line(error.what()));
   }
 }
 

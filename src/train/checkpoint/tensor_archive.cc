@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/train/checkpoint/atomic_file.h"
 
 namespace lockstep {
@@ -140,8 +141,8 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
     reason.remove_prefix(
         std::min(reason.find_first_not_of('\n'), reason.size()));
     throw InvalidArgument(
-        "\"" + file + "\" is not a readable LibTorch archive: " +
-        std::string(reason.substr(0, reason.find('\n'))) +
+        "\"" + file +
+        "\" is not a readable LibTorch archive: " + first_line(reason) +
         "\n  likely:  it is damaged or was cut short"
         "\n  next:    name another file, or write this one again");
   }

@@ -5,13 +5,10 @@
 #include <vector>
 
 #include "lockstep/comm/objects.h"
+#include "src/base/first_line.h"
 
 namespace lockstep {
 namespace {
-
-std::string first_line(const std::string& text) {
-  return text.substr(0, text.find('\n'));
-}
 
 void append_number(std::vector<std::byte>& bytes, std::int64_t number) {
   const auto raw = std::as_bytes(std::span(&number, 1));
