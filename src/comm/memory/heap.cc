@@ -14,10 +14,11 @@
 #include <fstream>
 
 #include "lockstep/base/error.h"
+#include "src/base/control_groups.h"
+#include "src/base/first_line.h"
 #include "src/base/log.h"
 #include "src/base/round_up.h"
 #include "src/comm/memory/forked_memory.h"
-#include "src/comm/memory/memory_limit.h"
 
 namespace lockstep {
 namespace {
@@ -331,10 +332,9 @@ std::shared_ptr<Heap> process_heap(const HeapOptions& options) {
   try {
     heap = Heap::create(options.within(memory_limit()));
   } catch (const SystemError& error) {
-    const std::string_view text = error.what();
     log(LogLevel::kWarn,
         fmt::format("no shared heap, collectives will copy: {}",
-                    text.substr(0, text.find('\n'))));
+                    first_line(error.what())));
     return nullptr;
   }
   current = heap;

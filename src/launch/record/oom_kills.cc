@@ -2,7 +2,6 @@
 
 #include <charconv>
 #include <cstddef>
-#include <sstream>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -21,35 +20,14 @@ std::string text_of(const fs::path& file) try {
   return {};
 }
 
-// Of the group `path` as in /proc ("/a/b"). In a container the path may exist
-// only on the host; then the group is the root of what is mounted.
-std::optional<std::int64_t> kills_of_group(const fs::path& root,
-                                           const fs::path& path,
-                                           const char* file) {
-  if (const auto count =
-          oom_kills_in(text_of(root / path.relative_path() / file)))
-    return count;
-  return oom_kills_in(text_of(root / file));
-}
-
 std::optional<std::int64_t> kills_of_own_group(const OomCounters& counters) {
-  std::istringstream lines(text_of(counters.process / "cgroup"));
-  // "HIERARCHY:CONTROLLERS:PATH"; version 2 has no controllers there.
-  for (std::string line; std::getline(lines, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers =
-        "," + line.substr(first + 1, second - first - 1) + ",";
-    const std::string path = line.substr(second + 1);
-    std::optional<std::int64_t> count;
-    if (controllers == ",,")
-      count = kills_of_group(counters.groups, path, "memory.events");
+  for (const ControlGroup& group : control_groups("memory", counters.groups)) {
+    const bool is_version1 = group.version == 1;
     // The root of version 1 may be that of the whole host.
-    if (controllers.find(",memory,") != std::string::npos && path != "/")
-      count = kills_of_group(counters.groups / "memory", path,
-                             "memory.oom_control");
-    if (count) return count;
+    if (is_version1 && group.folders.size() == 1) continue;
+    const char* file = is_version1 ? "memory.oom_control" : "memory.events";
+    for (const fs::path& folder : {group.folders.front(), group.folders.back()})
+      if (const auto count = oom_kills_in(text_of(folder / file))) return count;
   }
   return std::nullopt;
 }

@@ -11,6 +11,8 @@
 #include <optional>
 #include <string_view>
 
+#include "src/base/control_groups.h"
+
 namespace lockstep {
 
 struct OomKills {
@@ -23,8 +25,7 @@ struct OomKills {
 
 // Where the kernel tells it; tests use files of their own.
 struct OomCounters {
-  std::filesystem::path process = "/proc/self";
-  std::filesystem::path groups = "/sys/fs/cgroup";
+  ControlGroupPlaces groups = {};
   std::filesystem::path host = "/proc/vmstat";
 };
 

@@ -31,9 +31,9 @@ class CountedOomKills : public testing::Test {
 
   // The count, and whether it is that of the group alone.
   std::pair<std::int64_t, bool> count() const {
-    const auto kills = count_oom_kills({.process = folder_ / "self",
-                                        .groups = folder_ / "groups",
-                                        .host = folder_ / "vmstat"});
+    const auto kills =
+        count_oom_kills({.groups = {folder_ / "self", folder_ / "groups"},
+                         .host = folder_ / "vmstat"});
     return kills ? std::pair(kills->count, kills->of == Of::kGroup)
                  : std::pair(std::int64_t{-1}, false);
   }

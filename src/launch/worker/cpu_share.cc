@@ -5,36 +5,27 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
+
+#include "src/base/control_groups.h"
 
 namespace lockstep {
 namespace {
 
-// This process's group in the hierarchy of version 2: "/a/b".
-std::string control_group() {
-  std::ifstream file("/proc/self/cgroup");
-  constexpr std::string_view kVersion2 = "0::";
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(kVersion2)) return line.substr(kVersion2.size());
-  return "/";
-}
-
-// The smallest quota of the group and its ancestors.
+// The smallest quota of the group and its ancestors, in version 2.
 std::optional<double> cpu_quota() {
   std::optional<double> least;
-  std::string group = control_group();
-  for (;;) {
-    std::ifstream file("/sys/fs/cgroup" + group + "/cpu.max");
-    std::ostringstream text;
-    text << file.rdbuf();
-    const auto quota = parse_cpu_quota(text.str());
-    if (quota) least = std::min(least.value_or(*quota), *quota);
-    if (group.empty()) return least;
-    group.erase(group.rfind('/'));
-  }
+  for (const ControlGroup& group : control_groups("cpu"))
+    for (const std::filesystem::path& folder : group.folders) {
+      std::string text;
+      std::getline(std::ifstream(folder / "cpu.max"), text);
+      if (const auto quota = parse_cpu_quota(text))
+        least = std::min(least.value_or(*quota), *quota);
+    }
+  return least;
 }
 
 }  // namespace

@@ -13,7 +13,8 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
-#include "src/base/number_in.h"
+#include "src/base/control_groups.h"
+#include "src/base/first_line.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/worker_process.h"
 #include "src/net/poll_set.h"
@@ -26,14 +27,6 @@ namespace lockstep {
 namespace {
 
 constexpr double kBytesPerGibibyte = 1 << 30;
-
-// The first line of a kernel file; "" when it is missing.
-std::string first_line(const char* file) {
-  std::ifstream stream(file);
-  std::string line;
-  std::getline(stream, line);
-  return line;
-}
 
 std::string limit_text(rlim_t limit) {
   return limit == RLIM_INFINITY ? "unlimited" : fmt::format("{}", limit);
@@ -97,10 +90,6 @@ void advise_on(std::uint64_t locked, std::uint64_t shm, Finding& finding) {
   if (!finding.next.empty()) finding.health = Health::kLimited;
 }
 
-std::string_view first_line_of(std::string_view text) {
-  return text.substr(0, text.find('\n'));
-}
-
 // The program's presence does not suffice: it may not find LibTorch.
 Finding try_trainer(const std::string& program,
                     const EnvironmentLookup& lookup) {
@@ -112,7 +101,7 @@ Finding try_trainer(const std::string& program,
     prepend_library_folder(command.environment, torch_library_folder(lookup));
     const ProgramEnd end =
         run_briefly(std::move(command), Deadline(std::chrono::seconds(60)));
-    const std::string said(first_line_of(end.output));
+    const std::string said = first_line(end.output);
     if (end.status && end.status->ended_well()) {
       finding.text = fmt::format("{}, in {}", said, program);
       return finding;
@@ -124,7 +113,7 @@ Finding try_trainer(const std::string& program,
         "name the folder of the LibTorch that Lockstep was built with in "
         "LOCKSTEP_TORCH, or build and install Lockstep anew";
   } catch (const Error& error) {
-    finding.text = first_line_of(error.what());
+    finding.text = first_line(error.what());
     finding.next = "name a LibTorch in LOCKSTEP_TORCH, or unset it";
   }
   finding.health = Health::kBad;
@@ -183,9 +172,7 @@ Finding examine_memory() {
       .topic = "memory",
       .text = fmt::format("{}, {} of them available", size_of(total_memory()),
                           size_of(available_memory()))};
-  const auto granted =
-      number_in<std::uint64_t>(first_line("/sys/fs/cgroup/memory.max"));
-  if (granted)
+  if (const auto granted = memory_limit())
     finding.text +=
         fmt::format("; a control group grants {:.1f} GiB",
                     static_cast<double>(*granted) / kBytesPerGibibyte);
@@ -230,8 +217,9 @@ Finding examine_limits() {
   constexpr rlim_t kFewThreads = 64;
   const rlim_t files = soft_limit(RLIMIT_NOFILE);
   const rlim_t threads = soft_limit(RLIMIT_NPROC);
-  const auto granted =
-      number_in<std::uint64_t>(first_line("/sys/fs/cgroup/pids.max"));
+  const auto granted = thread_limit();
+  std::string mappings;
+  std::getline(std::ifstream("/proc/sys/vm/max_map_count"), mappings);
   Finding finding{
       .topic = "limits",
       .text = fmt::format(
@@ -239,7 +227,7 @@ Finding examine_limits() {
           "mappings per process",
           limit_text(files), limit_text(threads),
           granted ? fmt::format(" ({} in this control group)", *granted) : "",
-          first_line("/proc/sys/vm/max_map_count"))};
+          mappings)};
   if (files < kFewDescriptors) {
     finding.health = Health::kLimited;
     finding.next = "raise the number of open files: ulimit -n 4096";
