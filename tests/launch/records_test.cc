@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 
@@ -114,6 +115,16 @@ TEST_F(Records, OfAnEarlierJobAreNoEvidenceOfALaterOne) {
   const CommandResult blamed = run_lockstep({"blame", earlier});
   EXPECT_EQ(blamed.exit_code, 0);
   EXPECT_THAT(blamed.out, HasSubstr("Rank 1 of 3 did not come"));
+}
+
+TEST_F(Records, OfLastMonthAreRemovedByTheNextJob) {
+  const std::filesystem::path old = made_ / "lockstep-records-aaaaaa";
+  std::filesystem::create_directory(old);
+  std::filesystem::last_write_time(
+      old, std::filesystem::file_time_type::clock::now() -
+               std::chrono::hours(24 * 30));
+  run_lockstep(shell_workers(1, "true"), {"TMPDIR=" + folder_});
+  EXPECT_FALSE(std::filesystem::exists(old));
 }
 
 TEST_F(Records, ThatAreNotThereAreAUsageError) {

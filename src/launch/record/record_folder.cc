@@ -124,16 +124,6 @@ void remove_if_forgotten(const fs::path& folder) {
     remove_with(folder, contents);
 }
 
-void remove_forgotten(const fs::path& parent) {
-  std::error_code error;
-  std::vector<fs::path> made;
-  for (fs::directory_iterator at(parent, error), end; !error && at != end;
-       at.increment(error))
-    if (is_made_name(at->path().filename().string()))
-      made.push_back(at->path());
-  std::ranges::for_each(made, remove_if_forgotten);
-}
-
 // Creates `folder`/earlier-N; empty when that fails.
 fs::path make_place_for_earlier(const fs::path& folder) {
   std::error_code error;
@@ -172,12 +162,10 @@ RecordFolder::RecordFolder(fs::path chosen) : path_(std::move(chosen)) {
 
 RecordFolder RecordFolder::make_in(fs::path parent) {
   std::error_code error;
-  if (parent.empty()) {
+  if (parent.empty())
     parent = fs::temp_directory_path(error);
-    if (!error) remove_forgotten(parent);
-  } else {
+  else
     fs::create_directories(parent, error);
-  }
   RecordFolder folder;
   if (error) return folder;
   std::string name =
@@ -200,6 +188,17 @@ RecordFolder::~RecordFolder() {
   if (!is_ours_ || is_used_by_others(lock_)) return;
   const Contents contents = contents_of(path_);
   if (!contents.others && !has_records(path_)) remove_with(path_, contents);
+}
+
+void remove_forgotten_records() {
+  std::error_code error;
+  std::vector<fs::path> made;
+  const fs::path parent = fs::temp_directory_path(error);
+  for (fs::directory_iterator at(parent, error), end; !error && at != end;
+       at.increment(error))
+    if (is_made_name(at->path().filename().string()))
+      made.push_back(at->path());
+  std::ranges::for_each(made, remove_if_forgotten);
 }
 
 FileDescriptor lock_records(const fs::path& folder) {

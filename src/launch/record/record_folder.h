@@ -23,10 +23,8 @@ class RecordFolder {
   explicit RecordFolder(std::filesystem::path chosen);
 
   // Creates a folder in `parent`, which is created when missing, or, when
-  // `parent` is empty, in the system's folder for temporary files. In the
-  // latter it also removes the folders that earlier calls made for this user
-  // and that no process uses, if they hold only files of jobs, all older than a
-  // week. path() is empty when the folder cannot be created.
+  // `parent` is empty, in the system's folder for temporary files. path() is
+  // empty when the folder cannot be created.
   static RecordFolder make_in(std::filesystem::path parent);
 
   ~RecordFolder();
@@ -47,6 +45,11 @@ class RecordFolder {
   // it as left over.
   FileDescriptor lock_{};
 };
+
+// Removes, in the system's folder for temporary files, the folders that
+// make_in() made for this user and that no process uses, if they hold only
+// files of jobs, all older than a week.
+void remove_forgotten_records();
 
 // No launcher removes or moves the records in `folder` while the result lives.
 [[nodiscard]] FileDescriptor lock_records(const std::filesystem::path& folder);

@@ -64,7 +64,7 @@ TEST_F(RecordFolderAmongOthers, RemovesTheFailedJobsOfLastWeek) {
       leave_records(temporary_ / "lockstep-records-bbbbbb", hours(24 * 6));
   const fs::path others = leave_records(temporary_ / "others", hours(24 * 80));
   fs::create_directory_symlink(others, temporary_ / "lockstep-records-cccccc");
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   EXPECT_FALSE(fs::exists(old));
   EXPECT_TRUE(fs::exists(recent / "rank-0.json"));
   EXPECT_TRUE(fs::exists(others / "rank-0.json"));
@@ -73,7 +73,7 @@ TEST_F(RecordFolderAmongOthers, RemovesTheFailedJobsOfLastWeek) {
 TEST_F(RecordFolderAmongOthers, KeepsThoseOfAJobThatRunsForLong) {
   const auto running = RecordFolder::make_in("");
   leave_records(running.path(), std::chrono::hours(24 * 30));
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   EXPECT_TRUE(fs::exists(running.path() / "rank-0.json"));
 }
 
@@ -82,7 +82,7 @@ TEST_F(RecordFolderAmongOthers, RemovesEveryFileOfAForgottenJob) {
       leave_files(temporary_ / "lockstep-records-aA0bB1", kMonth,
                   {"rank-0.json", "rank-11.json", ".rank-3.json.77.tmp",
                    ".job.json.77.tmp", "job.json", "error-2.json"});
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   EXPECT_FALSE(fs::exists(old));
 }
 
@@ -100,7 +100,7 @@ TEST_F(RecordFolderAmongOthers, KeepsAFolderWhoseNameIsTheUsers) {
   const std::vector<std::string> names{"mine", "toolong", "a_b.cd", ""};
   for (const std::string& name : names)
     leave_records(temporary_ / ("lockstep-records-" + name), kMonth);
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   for (const std::string& name : names)
     EXPECT_TRUE(
         fs::exists(temporary_ / ("lockstep-records-" + name) / "rank-0.json"))
@@ -112,7 +112,7 @@ TEST_F(RecordFolderAmongOthers, KeepsAFolderThatHoldsAnythingElse) {
        {"notes.txt", "rank-x.json", "rank-.json", ".rank-0.json.tmp"}) {
     const fs::path old = leave_files(temporary_ / "lockstep-records-aaaaaa",
                                      kMonth, {"rank-0.json", file});
-    { const auto own = RecordFolder::make_in(""); }
+    remove_forgotten_records();
     EXPECT_TRUE(fs::exists(old / "rank-0.json")) << file;
     EXPECT_TRUE(fs::exists(old / file)) << file;
     fs::remove_all(old);
@@ -123,14 +123,14 @@ TEST_F(RecordFolderAmongOthers, KeepsAFolderWithAFileThatIsNew) {
   const fs::path old =
       leave_records(temporary_ / "lockstep-records-aaaaaa", kMonth);
   set_age(old / "rank-0.json", std::chrono::hours(1));
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   EXPECT_TRUE(fs::exists(old / "rank-0.json"));
 }
 
 TEST_F(RecordFolderAmongOthers, KeepsTheFolderThatARunningJobWasGiven) {
   const RecordFolder running(temporary_ / "lockstep-records-chosen");
   leave_records(running.path(), kMonth);
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   EXPECT_TRUE(fs::exists(running.path() / "rank-0.json"));
 }
 
@@ -139,10 +139,10 @@ TEST_F(RecordFolderAmongOthers, KeepsAFolderThatIsBeingRead) {
       leave_records(temporary_ / "lockstep-records-aaaaaa", kMonth);
   {
     const FileDescriptor lock = lock_records(old);
-    const auto own = RecordFolder::make_in("");
+    remove_forgotten_records();
     EXPECT_TRUE(fs::exists(old / "rank-0.json"));
   }
-  { const auto own = RecordFolder::make_in(""); }
+  remove_forgotten_records();
   EXPECT_FALSE(fs::exists(old));
 }
 
@@ -192,13 +192,6 @@ TEST_F(RecordFolderAmongOthers, LeavesTheRecordsOfARunningJobInPlace) {
   const RecordFolder second(running.path());
   EXPECT_TRUE(second.earlier().empty());
   EXPECT_TRUE(has_records(running.path()));
-}
-
-TEST_F(RecordFolderAmongOthers, KeepsAllInAFolderThatTheUserNamed) {
-  const fs::path old = leave_records(temporary_ / "lockstep-records-aaaaaa",
-                                     std::chrono::hours(24 * 80));
-  { const auto own = RecordFolder::make_in(temporary_); }
-  EXPECT_TRUE(fs::exists(old / "rank-0.json"));
 }
 
 }  // namespace

@@ -107,6 +107,7 @@ class Rounds {
     options_.standard_input = readable_input();
     options_.job.plugin_folder = plugin_folder();
     raise_descriptor_limit();
+    remove_forgotten_records();
   }
 
   // `speaks`: whether it tells the user what concerns the whole job.
