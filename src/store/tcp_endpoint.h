@@ -10,6 +10,11 @@ namespace lockstep {
 
 constexpr std::string_view kTcpScheme = "tcp://";
 
+// Where launchers meet when --rdzv-endpoint names no port, and when
+// --master-addr does without --master-port: torchrun's.
+constexpr int kEndpointPort = 29400;
+constexpr int kMasterPort = 29500;
+
 // `host` holds an IPv6 number without brackets.
 struct TcpEndpoint {
   std::string host;

@@ -51,11 +51,6 @@ class JobIsOver : public Error {
   using Error::Error;
 };
 
-// Where launchers meet when --rdzv-endpoint names no port, and when
-// --master-addr does without --master-port: torchrun's.
-inline constexpr std::uint16_t kEndpointPort = 29400;
-inline constexpr std::uint16_t kMasterPort = 29500;
-
 struct NodeOptions {
   TcpEndpoint endpoint;  // --rdzv-endpoint
   std::string token;     // LOCKSTEP_TOKEN

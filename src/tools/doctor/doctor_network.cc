@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "src/launch/nodes/node.h"
 #include "src/net/free_port.h"
 #include "src/store/host_address.h"
+#include "src/store/tcp_endpoint.h"
 #include "src/tools/doctor/doctor_findings.h"
 
 namespace lockstep {
