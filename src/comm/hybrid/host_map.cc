@@ -10,7 +10,6 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
-#include "src/comm/rendezvous/store_all_gather.h"
 #include "src/net/unix_mark.h"
 
 namespace lockstep {
@@ -106,25 +105,20 @@ HostMap map_hosts(const std::vector<std::string>& ids) {
   return map;
 }
 
-HostMap find_hosts(const GroupIdentity& identity, Store& store,
-                   const Settings& settings) {
-  if (identity.size == 1) return map_hosts({""});
+HostMap find_hosts(int rank, const std::string& host_id,
+                   const GatherTexts& gather) {
   // Until the end: all ranks have looked for it once they have told each other
   // what they found.
   std::unique_ptr<UnixMark> mark;
-  std::string mine = kNamed + settings.host_id;
-  if (settings.host_id.empty()) {
+  std::string mine = kNamed + host_id;
+  if (host_id.empty()) {
     mark = make_mark();
     mine = (mark ? mark->name() : "none") + ' ' + host_of_this_process();
   }
-  const GatherWait wait{settings.rendezvous_timeout};
-  std::vector<std::string> cards =
-      store_all_gather(identity, "host", mine, store, wait);
-  if (is_doubtful(cards)) {
-    const int first = first_on_host_of(identity.rank, cards);
-    return map_hosts(store_all_gather(identity, "host/first",
-                                      std::to_string(first), store, wait));
-  }
+  std::vector<std::string> cards = gather("host", mine);
+  if (is_doubtful(cards))
+    return map_hosts(
+        gather("host/first", std::to_string(first_on_host_of(rank, cards))));
   for (std::string& card : cards) card = host_of(card);
   return map_hosts(cards);
 }

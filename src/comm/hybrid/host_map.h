@@ -1,15 +1,12 @@
 // Which ranks of a group are on one host, that is, can share memory.
 //
-// Threads: called once by each rank, from any thread.
-// Errors:  those of store_all_gather().
+// Threads: called by each rank, from any thread.
+// Errors:  those of `gather`.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
-
-#include "lockstep/store/store.h"
-#include "src/base/settings.h"
-#include "src/comm/operation/backend.h"
 
 namespace lockstep {
 
@@ -29,10 +26,14 @@ struct HostMap {
 // The map of ranks where rank r is on the host called ids[r].
 HostMap map_hosts(const std::vector<std::string>& ids);
 
-// The group's ranks tell each other their host. Settings::host_id identifies
-// it, or else the running kernel and its namespaces: ranks with the same ones
-// are on one host if they find each other's UnixMark.
-HostMap find_hosts(const GroupIdentity& identity, Store& store,
-                   const Settings& settings);
+// Gives each rank's `mine` to every rank; `subject` distinguishes two calls.
+using GatherTexts = std::function<std::vector<std::string>(
+    const std::string& subject, const std::string& mine)>;
+
+// The ranks tell each other their host. Settings::host_id identifies it, or
+// else the running kernel and its namespaces: ranks with the same ones are on
+// one host if they find each other's UnixMark.
+HostMap find_hosts(int rank, const std::string& host_id,
+                   const GatherTexts& gather);
 
 }  // namespace lockstep

@@ -37,18 +37,24 @@ TEST(HostMap, NumbersHostsByTheirFirstRank) {
   EXPECT_EQ(map.most(), 3);
 }
 
+HostMap map_of_thread(int rank, const std::vector<std::string>& names,
+                      Store& store) {
+  const GroupIdentity identity{
+      .name = "g", .rank = rank, .size = static_cast<int>(names.size())};
+  return find_hosts(rank, names[static_cast<std::size_t>(rank)],
+                    [&](const auto& subject, const auto& mine) {
+                      return store_all_gather(identity, subject, mine, store,
+                                              {kTimeout});
+                    });
+}
+
 std::vector<HostMap> maps_of_threads(const std::vector<std::string>& names) {
   const auto store = open_store("memory:");
   std::vector<HostMap> maps(names.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < names.size(); ++rank)
     threads.emplace_back([&, rank] {
-      Settings settings;
-      settings.host_id = names[rank];
-      maps[rank] = find_hosts({.name = "g",
-                               .rank = static_cast<int>(rank),
-                               .size = static_cast<int>(names.size())},
-                              *store, settings);
+      maps[rank] = map_of_thread(static_cast<int>(rank), names, *store);
     });
   for (std::thread& thread : threads) thread.join();
   return maps;
@@ -70,7 +76,7 @@ TEST(HostMap, SeparatesMachinesThatDescribeThemselvesAlike) {
   for (int rank : {1, 2})
     threads.emplace_back([&, rank] {
       maps[static_cast<std::size_t>(rank) - 1] =
-          find_hosts({.name = "g", .rank = rank, .size = 3}, *store, {});
+          map_of_thread(rank, {"", "", ""}, *store);
     });
   std::string card = to_text(store->get("group/g/host/1", kTimeout));
   card.replace(0, card.find(' '), "a-mark-of-another-machine");

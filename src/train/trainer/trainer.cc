@@ -11,11 +11,12 @@
 #include <functional>
 #include <iterator>
 #include <optional>
-#include <set>
+#include <span>
 #include <utility>
 #include <variant>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/objects.h"
 #include "lockstep/comm/step_report.h"
 #include "lockstep/comm/stop_request.h"
 #include "lockstep/data/image_dataset.h"
@@ -29,8 +30,9 @@
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
 #include "src/base/version.h"
+#include "src/comm/group/group_core.h"
+#include "src/comm/hybrid/host_map.h"
 #include "src/data/sample_random.h"
-#include "src/store/host_address.h"
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
@@ -447,13 +449,17 @@ void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
   if (progress_) progress_(record);
 }
 
-// By their names.
+// Two hosts may have one name.
 int count_hosts(ProcessGroup& group) {
-  std::vector<std::int64_t> own{
-      static_cast<std::int64_t>(std::hash<std::string>()(own_host_name()))};
-  std::vector<std::int64_t> all(static_cast<std::size_t>(group.size()));
-  group.all_gather(view(own), view(all), {.label = "hosts"}).wait();
-  return static_cast<int>(std::set(all.begin(), all.end()).size());
+  const auto gather = [&](const std::string& subject, const std::string& mine) {
+    std::vector<std::string> texts;
+    for (const Bytes& text : all_gather_bytes(
+             group, std::as_bytes(std::span(mine)), {.label = subject}))
+      texts.push_back(to_text(text));
+    return texts;
+  };
+  const Settings& settings = group.core().world()->settings();
+  return find_hosts(group.rank(), settings.host_id, gather).hosts();
 }
 
 // Before any rank refuses its own options, while others go on.

@@ -357,6 +357,8 @@ TEST_F(Trainer, ReportsStartStepsAndEpochsInThisOrderFromRankZero) {
   ASSERT_EQ(records.size(), 7u);
   const auto& start = std::get<StartRecord>(records[0]);
   EXPECT_EQ(start.ranks, 2);
+  // run_ranks() makes two hosts of one name.
+  EXPECT_EQ(start.hosts, 2);
   EXPECT_EQ(start.batch_per_rank, 16);
   EXPECT_EQ(start.train_images, 333);
   EXPECT_EQ(std::get<StepRecord>(records[1]).step, 10);
