@@ -4,9 +4,7 @@
 //
 // Exit codes: 0 when everything was measured and every result was right, 2 for
 // invalid flags or environment variables, 1 for all other errors.
-#include <functional>
 #include <new>
-#include <span>
 
 #include "lockstep/base/error.h"
 #include "src/tools/bench/bench_rank.h"
@@ -15,34 +13,24 @@
 namespace lockstep {
 namespace {
 
-void run(const BenchOptions& options, const Settings& settings) {
-  try {
-    run_bench_rank(options, settings);
-  } catch (const std::bad_alloc&) {
-    throw Error(
-        "there is no memory for buffers of that size; take smaller --bytes or "
-        "fewer ranks");
-  }
+int run(const BenchOptions& options, const Settings& settings) try {
+  run_bench_rank(options, settings);
+  return 0;
+} catch (const std::bad_alloc&) {
+  throw Error(
+      "there is no memory for buffers of that size; take smaller --bytes or "
+      "fewer ranks");
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  using lockstep::BenchOptions, lockstep::RankPlace, lockstep::Settings;
   return lockstep::run_rank_program(
       {.name = "lockstep-bench",
        .library = "no LibTorch",
-       .prepare = [](std::span<const char* const> typed,
-                     const Settings& settings,
-                     const RankPlace& place) -> lockstep::RankProgram::Job {
-         const BenchOptions options =
-             lockstep::parse_bench_options(typed, place);
-         return [=] {
-           lockstep::run(options, settings);
-           return 0;
-         };
-       },
+       .prepare =
+           lockstep::prepare_by(lockstep::parse_bench_options, lockstep::run),
        .refused = lockstep::kExitUsage},
       count, arguments);
 }

@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -297,7 +296,7 @@ void check_same_data(ProcessGroup& group, const AskedImages& images) {
   check_same_job(group, data);
 }
 
-void run(const EvaluateOptions& flags, const Settings& settings) {
+int run(const EvaluateOptions& flags, const Settings& settings) {
   at::set_num_threads(flags.threads.value());
   const auto group = init_process_group();
   check_same_job(*group, job_of(flags));
@@ -329,25 +328,17 @@ void run(const EvaluateOptions& flags, const Settings& settings) {
   // No rank may leave while another still reads its data.
   group->barrier({.label = "the end"}).wait();
   destroy_process_group();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  using lockstep::EvaluateOptions, lockstep::RankPlace, lockstep::Settings;
   return lockstep::run_rank_program(
       {.name = "lockstep-evaluate",
        .library = "LibTorch " TORCH_VERSION,
-       .prepare = [](std::span<const char* const> typed,
-                     const Settings& settings,
-                     const RankPlace& place) -> lockstep::RankProgram::Job {
-         const EvaluateOptions flags =
-             lockstep::parse_evaluate_options(typed, place);
-         return [=] {
-           lockstep::run(flags, settings);
-           return 0;
-         };
-       }},
+       .prepare = lockstep::prepare_by(lockstep::parse_evaluate_options,
+                                       lockstep::run)},
       count, arguments);
 }

@@ -33,6 +33,17 @@ struct RankProgram {
   int refused = kExitFailed;
 };
 
+// A program's `prepare`: `parse` reads its flags, and `run` is its job.
+template <class Parse, class Run>
+auto prepare_by(Parse parse, Run run) {
+  return [=](std::span<const char* const> arguments, const Settings& settings,
+             const RankPlace& place) -> RankProgram::Job {
+    return [run, settings, options = parse(arguments, place)] {
+      return run(options, settings);
+    };
+  };
+}
+
 // Runs the program with main()'s arguments; with only --version, prints the
 // program's version. Returns the exit code: the job's, kExitUsage for invalid
 // flags and environment variables and for flags that differ between ranks,

@@ -188,16 +188,10 @@ int run(TrainOptions options, const Settings& settings) {
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
-  using lockstep::RankPlace, lockstep::Settings, lockstep::TrainOptions;
   return lockstep::run_rank_program(
       {.name = "lockstep-train",
        .library = "LibTorch " TORCH_VERSION,
-       .prepare = [](std::span<const char* const> typed,
-                     const Settings& settings,
-                     const RankPlace& place) -> lockstep::RankProgram::Job {
-         const TrainOptions options =
-             lockstep::parse_train_options(typed, place);
-         return [=] { return lockstep::run(options, settings); };
-       }},
+       .prepare =
+           lockstep::prepare_by(lockstep::parse_train_options, lockstep::run)},
       count, arguments);
 }
