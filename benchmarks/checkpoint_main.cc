@@ -23,9 +23,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -37,6 +37,7 @@
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/checkpoint.h"
+#include "src/base/main_function.h"
 #include "src/train/model/models.h"
 
 namespace lockstep {
@@ -171,7 +172,11 @@ std::string answer(SavingRun& run, const std::string& request) {
          R"(, "parameters": )" + std::to_string(run.parameters()) + "}";
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(std::span<const char* const> words) {
+  const std::vector<std::string> arguments(words.begin(), words.end());
+  if (arguments.size() != 4)
+    throw InvalidArgument(
+        "usage: lockstep_checkpoint_cost HIDDEN sgd|sharded FOLDER REQUESTS");
   torch::set_num_threads(1);
   SavingRun run(std::stol(arguments[0]), arguments[1], arguments[2]);
   answer_requests(arguments[3], run.rank(), [&](const std::string& request) {
@@ -183,17 +188,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() != 4) {
-    std::cerr << "usage: lockstep_checkpoint_cost HIDDEN sgd|sharded FOLDER "
-                 "REQUESTS\n";
-    return 2;
-  }
-  try {
-    return lockstep::run(arguments);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    return 1;
-  }
+int main(int count, char** arguments) {
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

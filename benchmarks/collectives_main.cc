@@ -10,11 +10,13 @@
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
+#include <span>
 #include <string>
 
 #include "benchmarks/collective_answers.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "src/base/main_function.h"
 #include "src/tools/bench/bench_group_engine.h"
 
 namespace lockstep {
@@ -27,7 +29,7 @@ std::int64_t now_ns() {
 }
 
 // The driver kills the victim while the survivor waits.
-void see_death(ProcessGroup& group) {
+int see_death(ProcessGroup& group) {
   const char* text = std::getenv("VICTIM");
   const int victim = text == nullptr ? 1 : std::atoi(text);
   std::vector<float> data(1 << 20, 1.0F);
@@ -43,30 +45,25 @@ void see_death(ProcessGroup& group) {
     std::cout << R"({"seen_at_ns": )" << now_ns() << R"(, "rank": )"
               << failure.rank() << "}" << std::endl;
   }
+  return 0;
 }
 
-void run(const std::string& argument) {
+int run(std::span<const char* const> arguments) {
+  if (arguments.size() != 1)
+    throw InvalidArgument("usage: lockstep_collectives REQUESTS | death");
+  const std::string argument = arguments[0];
   const auto group = init_process_group();
   if (argument == "death") return see_death(*group);
   GroupEngine engine(group);
   answer_requests(engine, argument);
   // No rank leaves while another may still need it.
   group->barrier().wait();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::cerr << "usage: lockstep_collectives REQUESTS | death\n";
-    return 2;
-  }
-  try {
-    lockstep::run(argv[1]);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    return 1;
-  }
+int main(int count, char** arguments) {
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

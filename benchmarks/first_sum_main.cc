@@ -12,11 +12,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <iostream>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/lockstep.h"
+#include "src/base/main_function.h"
 
 namespace lockstep {
 namespace {
@@ -36,7 +39,10 @@ void reduce(ProcessGroup& group) {
     throw std::runtime_error("the sum is wrong");
 }
 
-int run(const std::string& mode) {
+int run(std::span<const char* const> arguments) {
+  const std::string mode = arguments.size() == 1 ? arguments[0] : "";
+  if (mode != "end" && mode != "crash" && mode != "restart")
+    throw InvalidArgument("usage: lockstep_first_sum end|crash|restart");
   const auto group = init_process_group();
   reduce(*group);
   if (group->rank() == 0) say("reduced");
@@ -55,16 +61,6 @@ int run(const std::string& mode) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  const std::string mode = argc == 2 ? argv[1] : "";
-  if (mode != "end" && mode != "crash" && mode != "restart") {
-    std::cerr << "usage: lockstep_first_sum end|crash|restart\n";
-    return 2;
-  }
-  try {
-    return lockstep::run(mode);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    return 1;
-  }
+int main(int count, char** arguments) {
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

@@ -18,16 +18,18 @@
 
 #include <chrono>
 #include <functional>
-#include <iostream>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "benchmarks/requests.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
+#include "src/base/main_function.h"
 #include "src/torch/device/captured_pass.h"
 #include "src/torch/device/device_streams.h"
 #include "src/train/model/models.h"
@@ -169,7 +171,12 @@ std::string answer(Training& training, const std::string& request) {
   return R"({"loss": )" + std::to_string(training.loss()) + "}";
 }
 
-void run(const std::vector<std::string>& arguments) {
+int run(std::span<const char* const> words) {
+  const std::vector<std::string> arguments(words.begin(), words.end());
+  if (arguments.size() != 5)
+    throw InvalidArgument(
+        "usage: lockstep_gpu_step resnet18|resnet50|cnn|mlp BATCH "
+        "libtorch|ddp|graph float32|bfloat16 REQUESTS");
   Training training({.model = arguments[0],
                      .batch = std::stoll(arguments[1]),
                      .way = arguments[2],
@@ -178,23 +185,12 @@ void run(const std::vector<std::string>& arguments) {
     return answer(training, request);
   });
   if (is_initialized()) destroy_process_group();
+  return 0;
 }
 
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() != 5) {
-    std::cerr << "usage: lockstep_gpu_step resnet18|resnet50|cnn|mlp BATCH "
-                 "libtorch|ddp|graph float32|bfloat16 REQUESTS\n";
-    return 2;
-  }
-  try {
-    lockstep::run(arguments);
-    return 0;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    return 1;
-  }
+int main(int count, char** arguments) {
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

@@ -18,7 +18,6 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <iostream>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -26,8 +25,10 @@
 #include <vector>
 
 #include "benchmarks/requests.h"
+#include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "src/base/main_function.h"
 #include "src/base/settings.h"
 
 namespace lockstep {
@@ -126,7 +127,11 @@ std::string answer(Step& step, const std::string& request) {
   return answer.str();
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(std::span<const char* const> words) {
+  const std::vector<std::string> arguments(words.begin(), words.end());
+  if (arguments.size() != 3)
+    throw InvalidArgument(
+        "usage: lockstep_parameters COUNT apart|bare|ddp REQUESTS");
   torch::set_num_threads(1);
   Step step(std::stoi(arguments[0]), arguments[1]);
   answer_requests(arguments[2], step.rank(), [&](const std::string& request) {
@@ -138,16 +143,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() != 3) {
-    std::cerr << "usage: lockstep_parameters COUNT apart|bare|ddp REQUESTS\n";
-    return 2;
-  }
-  try {
-    return lockstep::run(arguments);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    return 1;
-  }
+int main(int count, char** arguments) {
+  return lockstep::run_main(count, arguments, lockstep::run);
 }

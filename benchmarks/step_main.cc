@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <iostream>
 #include <memory>
+#include <span>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/running_fingerprint.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "src/base/main_function.h"
 #include "src/base/settings.h"
 #include "src/train/model/models.h"
 
@@ -158,7 +160,12 @@ StepWay way_of(const std::string& mode) {
                         mode + "\"");
 }
 
-int run(const std::vector<std::string>& arguments) {
+int run(std::span<const char* const> words) {
+  const std::vector<std::string> arguments(words.begin(), words.end());
+  if (arguments.size() < 3)
+    throw InvalidArgument(
+        "usage: lockstep_step MODEL libtorch|ddp|sharded|threads "
+        "[deterministic] REQUESTS | first");
   const StepJob job{
       .model = arguments[0],
       .way = way_of(arguments[1]),
@@ -181,17 +188,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace lockstep
 
-int main(int argc, char** argv) {
-  const std::vector<std::string> arguments(argv + 1, argv + argc);
-  if (arguments.size() < 3) {
-    std::cerr << "usage: lockstep_step MODEL libtorch|ddp|sharded|threads "
-                 "[deterministic] REQUESTS | first\n";
-    return 2;
-  }
-  try {
-    return lockstep::run(arguments);
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
-    return 1;
-  }
+int main(int count, char** arguments) {
+  return lockstep::run_main(count, arguments, lockstep::run);
 }
