@@ -13,6 +13,7 @@
 #include "src/base/settings.h"
 #include "src/base/suggest.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/lookup_in.h"
 
 namespace lockstep {
 namespace {
@@ -20,12 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 Settings read(const std::map<std::string, std::string>& variables) {
-  return Settings::read(
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        if (found == variables.end()) return std::nullopt;
-        return found->second;
-      });
+  return Settings::read(lookup_in(variables));
 }
 
 std::string message_of(const std::map<std::string, std::string>& variables) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/lookup_in.h"
 
 namespace lockstep {
 namespace {
@@ -15,12 +16,7 @@ using testing::HasSubstr;
 using Variables = std::map<std::string, std::string>;
 
 RankEnvironment environment_of(const Variables& variables) {
-  return read_rank_environment(
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = variables.find(name);
-        if (found == variables.end()) return std::nullopt;
-        return found->second;
-      });
+  return read_rank_environment(lookup_in(variables));
 }
 
 std::string refusal(const Variables& variables) {

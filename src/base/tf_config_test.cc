@@ -6,6 +6,7 @@
 #include <map>
 
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/lookup_in.h"
 
 namespace lockstep {
 namespace {
@@ -15,12 +16,7 @@ using testing::HasSubstr;
 std::optional<TfConfig> read(const std::string& config,
                              std::map<std::string, std::string> more = {}) {
   more["TF_CONFIG"] = config;
-  return read_tf_config(
-      [&](const std::string& name) -> std::optional<std::string> {
-        const auto found = more.find(name);
-        if (found == more.end()) return std::nullopt;
-        return found->second;
-      });
+  return read_tf_config(lookup_in(more));
 }
 
 constexpr char kTwo[] =
@@ -46,8 +42,7 @@ TEST(TfConfig, CountsTheChiefFirst) {
 }
 
 TEST(TfConfig, IsNothingWhereItIsNotSetOrNamesNoCluster) {
-  EXPECT_FALSE(read_tf_config(
-      [](const std::string&) { return std::optional<std::string>(); }));
+  EXPECT_FALSE(read_tf_config(lookup_in({})));
   EXPECT_FALSE(read(""));
   EXPECT_FALSE(read("{}"));
   EXPECT_FALSE(read(R"({"cluster": {}})"));

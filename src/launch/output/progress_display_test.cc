@@ -6,6 +6,7 @@
 #include <cmath>
 #include <map>
 
+#include "src/base/testing/lookup_in.h"
 #include "src/base/testing/progress_records.h"
 #include "src/launch/output/progress_text.h"
 
@@ -226,19 +227,9 @@ TEST(ProgressDisplay, WritesNoEscapeCodesWherePiped) {
   EXPECT_THAT(all, HasSubstr("trained in"));
 }
 
-std::optional<std::string> find(const std::map<std::string, std::string>& map,
-                                const std::string& name) {
-  const auto found = map.find(name);
-  if (found == map.end()) return std::nullopt;
-  return found->second;
-}
-
 TEST(TerminalStyle, TakesTheCharactersFromTheLocale) {
   const auto utf8 = [](const std::map<std::string, std::string>& variables) {
-    return terminal_style(
-               -1,
-               [&](const std::string& name) { return find(variables, name); })
-        .utf8;
+    return terminal_style(-1, lookup_in(variables)).utf8;
   };
   EXPECT_FALSE(utf8({}));
   EXPECT_FALSE(utf8({{"LANG", "C"}}));

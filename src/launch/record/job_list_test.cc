@@ -13,6 +13,7 @@
 #include <optional>
 #include <random>
 
+#include "src/base/testing/lookup_in.h"
 #include "src/base/testing/test_directory.h"
 #include "src/base/testing/test_seed.h"
 #include "src/net/pipe.h"
@@ -164,11 +165,8 @@ TEST(JobList, DoesNotFollowALinkToAnotherFolder) {
 
 TEST(JobList, SaysWhenItsFolderCannotBeMade) {
   const TestDirectory made;
-  const JobList list = list_jobs([&](const std::string& name) {
-    return name == "LOCKSTEP_JOBS_DIR"
-               ? std::optional((made / "no/such/folder").string())
-               : std::nullopt;
-  });
+  const JobList list =
+      list_jobs(lookup_in({{"LOCKSTEP_JOBS_DIR", made / "no/such/folder"}}));
   ASSERT_EQ(list.problems.size(), 1u);
   EXPECT_THAT(list.problems[0], HasSubstr("No such file or directory"));
 }
@@ -249,16 +247,9 @@ TEST(JobList, CutsACommandThatIsTooLong) {
 }
 
 TEST(JobList, IsInSharedMemoryUnlessTheUserNamesAFolder) {
-  const auto nothing = [](const std::string&) {
-    return std::optional<std::string>();
-  };
-  const auto relative = [](const std::string& name) {
-    return name == "LOCKSTEP_JOBS_DIR" ? std::optional<std::string>("jobs")
-                                       : std::nullopt;
-  };
-  EXPECT_EQ(job_list_folder(relative),
+  EXPECT_EQ(job_list_folder(lookup_in({{"LOCKSTEP_JOBS_DIR", "jobs"}})),
             std::filesystem::current_path() / "jobs");
-  EXPECT_EQ(job_list_folder(nothing),
+  EXPECT_EQ(job_list_folder(lookup_in({})),
             "/dev/shm/lockstep-" + std::to_string(::geteuid()));
 }
 

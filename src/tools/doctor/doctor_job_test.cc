@@ -15,6 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
+#include "src/base/testing/lookup_in.h"
 #include "src/comm/testing/run_ranks.h"
 
 namespace lockstep {
@@ -193,14 +194,6 @@ TEST(DoctorJob, FailsWhereOneHostOrTheGroupDoes) {
   const auto object = nlohmann::json::parse(to_json(report));
   EXPECT_EQ(object["can_train"], false);
   EXPECT_EQ(object["hosts"][1]["findings"][0]["health"], "bad");
-}
-
-EnvironmentLookup lookup_in(std::map<std::string, std::string> variables) {
-  return [variables = std::move(variables)](const std::string& name) {
-    const auto found = variables.find(name);
-    return found == variables.end() ? std::nullopt
-                                    : std::optional(found->second);
-  };
 }
 
 TEST(DoctorJob, IsForTheRanksOfALauncher) {

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/lookup_in.h"
 #include "src/base/testing/test_directory.h"
 #include "src/base/text_file.h"
 #include "src/store/tcp_store_server.h"
@@ -165,11 +166,7 @@ TEST(Doctor, NoticesALimitThatForbidsTheHeap) {
 }
 
 TEST(Doctor, RefusesAnEnvironmentThatCannotBeRead) {
-  EXPECT_THROW(examine([](const std::string& name) {
-                 return name == "RANK" ? std::optional<std::string>("two")
-                                       : std::nullopt;
-               }),
-               InvalidArgument);
+  EXPECT_THROW(examine(lookup_in({{"RANK", "two"}})), InvalidArgument);
 }
 
 }  // namespace

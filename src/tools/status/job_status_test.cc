@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "src/base/testing/lookup_in.h"
 #include "src/base/testing/test_directory.h"
 #include "src/launch/record/job_list.h"
 
@@ -204,10 +205,8 @@ TEST(JobStatus, ReadsTheStepsOfAListedJob) {
   StepWriter writer(listing.steps_file(), 1);
   for (int step = 0; step < 3; ++step)
     writer.step_done(8, std::chrono::nanoseconds(0));
-  const JobStatuses seen = look_at_jobs([&](const std::string& name) {
-    return name == "LOCKSTEP_JOBS_DIR" ? std::optional(folder.string())
-                                       : std::nullopt;
-  });
+  const JobStatuses seen =
+      look_at_jobs(lookup_in({{"LOCKSTEP_JOBS_DIR", folder.string()}}));
   ASSERT_EQ(seen.jobs.size(), 1u);
   ASSERT_EQ(seen.jobs[0].ranks.size(), 2u);
   EXPECT_EQ(seen.jobs[0].ranks[0].steps.steps, 0u);

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "src/base/testing/lookup_in.h"
 #include "src/tools/status/status_command.h"
 
 namespace lockstep {
@@ -79,8 +80,7 @@ TEST(Status, SaysWhyThereAreNoGpus) {
 }
 
 TEST(Status, LooksAtThisHost) {
-  const HostStatus status = look_at_host(
-      [](const std::string&) { return std::optional<std::string>(); });
+  const HostStatus status = look_at_host(lookup_in({}));
   EXPECT_FALSE(status.host.empty());
   EXPECT_GE(status.cores, 1);
   EXPECT_GT(status.total_bytes, status.available_bytes);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "src/base/testing/lookup_in.h"
 #include "src/tools/testing/parse_train_flags.h"
 
 namespace lockstep {
@@ -18,14 +19,6 @@ using testing::HasSubstr;
 constexpr const char* kThreeWorkers =
     R"({"cluster": {"worker": ["a:1", "b:1", "c:1"]},
         "task": {"type": "worker", "index": 1}})";
-
-EnvironmentLookup environment(std::map<std::string, std::string> variables) {
-  return [=](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  };
-}
 
 TEST(StrategyFlags, SayWhatTheRanksAre) {
   EXPECT_EQ(parse_train({}).strategy, "ddp");
@@ -66,7 +59,7 @@ TEST(StrategyFlags, RefuseABatchThatTheReplicasCannotDivide) {
 
 TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
   const RankPlace place{.cores = 4,
-                        .lookup = environment({{"TF_CONFIG", kThreeWorkers}})};
+                        .lookup = lookup_in({{"TF_CONFIG", kThreeWorkers}})};
   EXPECT_EQ(
       parse_train({"--strategy=multi-worker", "--batch-size=8"}, place).ranks,
       3);
@@ -89,9 +82,8 @@ TEST(StrategyFlags, TakeTheNumberOfWorkersFromTfConfig) {
 
 TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
   const auto error_with = [](std::map<std::string, std::string> variables) {
-    return train_error(
-        {"--strategy=multi-worker"},
-        {.cores = 4, .lookup = environment(std::move(variables))});
+    return train_error({"--strategy=multi-worker"},
+                       {.cores = 4, .lookup = lookup_in(std::move(variables))});
   };
   EXPECT_THAT(
       error_with({{"TF_CONFIG", "{cluster"}}),
