@@ -9,6 +9,7 @@ import subprocess
 import sys
 import unittest
 
+from host_launcher import pids_on
 from host_ranks import HOST_COUNT, RANKS, Rank, host_of, print_all
 
 HOSTS, PROGRAM, VERB, CUT_HOST = sys.argv[1:5]
@@ -60,9 +61,7 @@ class Link(unittest.TestCase):
         for rank, culprit in enumerate(culprits):
             self.assertNotEqual(is_cut_off(rank), is_cut_off(culprit), rank)
         for host in range(HOST_COUNT):
-            left = subprocess.run(["ip", "netns", "pids", f"host{host}"],
-                                  check=True, capture_output=True, text=True)
-            self.assertEqual(left.stdout, "")
+            self.assertEqual(pids_on(host), [])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import sys
 import time
 import unittest
 
+from host_launcher import pids_on
 from ssh_servers import CANNOT, SshServers, may_become_any_user
 
 HOSTS, LOCKSTEP, RANKS = sys.argv[1:]
@@ -40,13 +41,8 @@ class LaunchOverSsh(unittest.TestCase):
     @staticmethod
     def launchers():
         """The processes of the command on both hosts."""
-        pids = []
-        for host in (0, 1):
-            found = subprocess.run(["ip", "netns", "pids", f"host{host}"],
-                                   check=True, capture_output=True, text=True)
-            pids += found.stdout.split()
         found = []
-        for pid in pids:
+        for pid in pids_on(0) + pids_on(1):
             with contextlib.suppress(OSError):
                 if os.readlink(f"/proc/{pid}/exe") == os.path.realpath(LOCKSTEP):
                     found.append(pid)
