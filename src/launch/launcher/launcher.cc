@@ -22,6 +22,9 @@ namespace {
 // write their records a few ms later. The end of a job may be delayed by this
 // much.
 constexpr std::chrono::milliseconds kLastRecords{300};
+// The same where a rank has quoted the error of another one, which lives and is
+// about to end: on a busy machine that takes longer.
+constexpr std::chrono::milliseconds kQuotedError{3000};
 constexpr std::chrono::seconds kAskedRecords{5};
 
 std::string path_of(const std::vector<std::string>& environment) {
@@ -259,7 +262,9 @@ void Launcher::look_for_failure() {
     collector_.reset();
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
-    cause_at_ = Deadline(kLastRecords);
+    cause_at_ =
+        Deadline(workers_.quote_peers(failed_local_ranks()) ? kQuotedError
+                                                            : kLastRecords);
     if (!collector_ && knows_the_cause()) {
       announce_failure();
       end_job();

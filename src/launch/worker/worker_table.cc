@@ -2,21 +2,33 @@
 
 #include <algorithm>
 #include <csignal>
+#include <initializer_list>
 #include <string>
+#include <string_view>
 
 namespace lockstep {
 namespace {
 
-// Whether the last lines report a missing peer, by the message of a
-// PeerFailure, printed by the program or by the C++ runtime, or another rank's
-// error, as src/train/checkpoint/rank_zero.h quotes it.
+// Whether the last lines have one of the texts.
+bool printed(const Worker& worker,
+             std::initializer_list<std::string_view> texts) {
+  return std::ranges::any_of(worker.tail().lines(), [&](const auto& line) {
+    return std::ranges::any_of(texts, [&](std::string_view text) {
+      return line.find(text) != std::string::npos;
+    });
+  });
+}
+
+// As src/train/checkpoint/rank_zero.h quotes another rank's error.
+bool quotes_a_peer(const Worker& worker) {
+  return printed(worker, {", and therefore on rank "});
+}
+
+// Also by the message of a PeerFailure, printed by the program or by the C++
+// runtime.
 bool missed_a_peer(const Worker& worker) {
-  return std::ranges::any_of(
-      worker.tail().lines(), [](const std::string& line) {
-        return line.find("PeerFailure") != std::string::npos ||
-               line.find(" is gone: ") != std::string::npos ||
-               line.find(", and therefore on rank ") != std::string::npos;
-      });
+  return quotes_a_peer(worker) ||
+         printed(worker, {"PeerFailure", " is gone: "});
 }
 
 // The higher, the more likely the worker ended because of another one.
@@ -50,6 +62,12 @@ std::vector<int> WorkerTable::failed() const {
     if (status && !status->ended_well()) ranks.push_back(worker->local_rank());
   }
   return ranks;
+}
+
+bool WorkerTable::quote_peers(std::span<const int> ranks) const {
+  return std::ranges::any_of(ranks, [this](int rank) {
+    return quotes_a_peer(*workers_.at(static_cast<std::size_t>(rank)));
+  });
 }
 
 bool WorkerTable::missed_peers(std::span<const int> ranks) const {

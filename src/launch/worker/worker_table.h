@@ -49,6 +49,8 @@ class WorkerTable {
   // Whether the last lines of each of `ranks` say that another rank failed.
   // Call drain() first.
   bool missed_peers(std::span<const int> ranks) const;
+  // Whether those of any quote the error of another rank.
+  bool quote_peers(std::span<const int> ranks) const;
 
   // Signals the process groups of all workers, also of those that have ended.
   void signal_all(int signal) const noexcept;
