@@ -47,20 +47,28 @@ void AbortNotice::send_to(int number, Peer& peer) noexcept try {
   return;  // it has left
 }
 
-void AbortNotice::say(const Fault& fault,
-                      std::chrono::milliseconds patience) noexcept {
+Fault AbortNotice::say(const Fault& fault,
+                       std::chrono::milliseconds patience) noexcept {
+  Fault said = fault;
   {
     const MutexLock lock(mutex_);
-    if (said_) return;
-    said_ = fault;
-    const Bytes text = encode(fault);
-    std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
-    for (auto& [number, peer] : peers_) send_to(number, peer);
+    if (said_) {
+      said = *said_;
+    } else {
+      said_ = fault;
+      const Bytes text = encode(fault);
+      std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
+      for (auto& [rank, peer] : peers_) send_to(rank, peer);
+    }
   }
   const Deadline deadline(patience);
   Backoff backoff(1ms, 5ms);
-  while (!all_have_spoken())
-    if (backoff.wait(deadline) == WaitResult::kTimedOut) return;
+  try {
+    while (!all_have_spoken())
+      if (backoff.wait(deadline) == WaitResult::kTimedOut) break;
+  } catch (const std::exception&) {  // such as a lack of memory in poll()
+  }
+  return said;
 }
 
 bool AbortNotice::all_have_spoken() noexcept {
@@ -81,13 +89,21 @@ bool AbortNotice::met_early(int peer) noexcept {
 std::optional<int> AbortNotice::first_lost() noexcept {
   const MutexLock lock(mutex_);
   std::optional<int> first;
-  for (auto& [rank, peer] : peers_) {
-    const bool is_lost =
-        peer.receives && is_over(peer.receives) && !words_of(peer);
-    if (is_lost && (!first || peer.number < peers_.at(*first).number))
+  for (auto& [rank, peer] : peers_)
+    if (is_lost(peer.receives) &&
+        (!first || peer.number < peers_.at(*first).number))
       first = rank;
-  }
   return first;
+}
+
+// Not where this rank has closed the transport itself.
+bool AbortNotice::is_lost(MessageTransport::Request& request) noexcept try {
+  request.done();
+  return false;
+} catch (const TransportError& error) {
+  return error.peer() >= 0;
+} catch (const std::exception&) {
+  return false;
 }
 
 bool AbortNotice::is_over(MessageTransport::Request& request) noexcept try {

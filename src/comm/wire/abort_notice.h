@@ -28,10 +28,11 @@ class AbortNotice {
   // The transport must have left or closed before this object is destroyed.
   explicit AbortNotice(MessageTransport& transport);
 
-  // Also to ranks that connect from now on. Returns when the others have sent
+  // Sends the fault to all, also to ranks that connect from now on, unless one
+  // was sent before. Returns the fault that was sent, when the others have sent
   // theirs, so that no rank disconnects while another still listens; at the
   // latest after `patience`.
-  void say(const Fault& fault, std::chrono::milliseconds patience) noexcept;
+  Fault say(const Fault& fault, std::chrono::milliseconds patience) noexcept;
 
   // The notice from `peer`, if any.
   std::optional<Fault> heard_from(int peer) noexcept;
@@ -65,6 +66,7 @@ class AbortNotice {
   bool all_have_spoken() noexcept;
   static std::optional<Fault> words_of(Peer& peer) noexcept;
   static bool is_over(MessageTransport::Request& request) noexcept;
+  static bool is_lost(MessageTransport::Request& request) noexcept;
 
   MessageTransport& transport_;
   Mutex mutex_;

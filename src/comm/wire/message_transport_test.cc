@@ -233,6 +233,8 @@ TEST_F(AMessageToARankThatIsNotConnected, ComesToOneThatWasNotMetEarly) {
 TEST_F(AMessageToARankThatIsNotConnected, HasTheNoticeOfAnAbortBeforeIt) {
   AbortNotice notice(*transport_);
   notice.say({FaultKind::kAborted, 0, 0, "as a test"}, kTimeout);
+  EXPECT_EQ(notice.say({FaultKind::kPeerGone, 1, 0, ""}, kTimeout).reason,
+            "as a test");
   transport_->connect(1);
   answer();
   expect_posted({kNoticeTag, kNoticeTag});  // the receive, and the notice

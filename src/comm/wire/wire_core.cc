@@ -383,46 +383,74 @@ bool WireCore::find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
   return false;
 }
 
+// Whether this rank itself saw a connection end, and has no notice of why.
+bool WireCore::is_unexplained_loss(const std::exception_ptr& error) const {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TransportError& broken) {
+    return abort_notice_ && broken.peer() >= 0 &&
+           !abort_notice_->heard_from(broken.peer());
+  } catch (...) {
+    return false;
+  }
+}
+
 // With the rank that died the store has ended, and the ranks that saw it gave
 // up and closed their connections. A rank that connects to one of these only
-// then gets no notice, and would blame it. So it asks the ranks of its host,
-// which may be about to give up. A collective, which needs all ranks, else
-// blames the lost rank to which this one was connected first: its notice would
-// have come.
+// then gets no notice, and would blame it. So it asks the ranks that it hears,
+// and those of its host, which may be about to give up. A collective, which
+// needs all ranks, else blames the lost rank to which this one was connected
+// first: its notice would have come.
 Fault WireCore::cause_of_loss(const Fault& mine) noexcept {
-  const bool is_sure = abort_notice_ && abort_notice_->met_early(mine.culprit);
-  if (auto seen = fault_on_host(is_sure ? 0ms : kOthersEnd)) return *seen;
-  if (!abort_notice_ || is_sure || mine.sequence == 0) return mine;
+  const bool is_sure = abort_notice_->met_early(mine.culprit);
+  if (auto told = fault_told(is_sure)) return *told;
+  if (is_sure || mine.sequence == 0) return mine;
   const int lost = abort_notice_->first_lost().value_or(mine.culprit);
   if (lost == mine.culprit) return mine;
   return {FaultKind::kPeerGone, lost, mine.sequence,
           describe_loss(lost, "the connection to it ended")};
 }
 
-std::optional<Fault> WireCore::fault_on_host(Deadline deadline) noexcept {
-  if (!host_.check) return std::nullopt;
+// What the ranks of this host tell, and unless `is_sure` others too, whom this
+// rank then waits for.
+std::optional<Fault> WireCore::fault_told(bool is_sure) noexcept try {
+  const Deadline deadline(is_sure || !host_.check ? 0ms : kOthersEnd);
   Backoff backoff(1ms, 20ms);
-  const Operation nothing;
   do {
-    try {
-      host_.check();
-    } catch (const Error&) {
-      const Fault seen = fault_of(std::current_exception(), nothing, "");
-      return seen.culprit == rank() ? std::nullopt : std::optional(seen);
-    }
+    if (auto seen = fault_on_host()) return seen;
+    auto heard = is_sure ? std::nullopt : abort_notice_->heard();
+    if (heard && heard->culprit != rank()) return heard;
   } while (backoff.wait(deadline) != WaitResult::kTimedOut);
+  return std::nullopt;
+} catch (const std::exception&) {  // such as a lack of memory in poll()
+  return std::nullopt;
+}
+
+std::optional<Fault> WireCore::fault_on_host() {
+  try {
+    if (host_.check) host_.check();
+  } catch (const std::exception&) {
+    const Operation nothing;
+    const Fault seen = fault_of(std::current_exception(), nothing, "");
+    if (seen.culprit != rank()) return seen;
+  }
   return std::nullopt;
 }
 
 // Returns the fault on which all ranks agree.
-Fault WireCore::end_group(const Fault& mine, Deadline patience) noexcept {
+Fault WireCore::end_group(const Fault& mine, bool unexplained,
+                          Deadline patience) noexcept {
   // Before the connections end, so that a rank that sees that finds the fault
   // in the store.
   const auto settled = parts_.fault->settle(mine, patience);
-  const bool without_store = !settled && mine.kind == FaultKind::kPeerGone;
-  Fault fault = without_store ? cause_of_loss(mine) : settled.value_or(mine);
+  Fault fault = settled.value_or(mine);
+  if (!settled && unexplained) fault = cause_of_loss(mine);
+  const bool without_store = !settled && fault.kind == FaultKind::kPeerGone;
+  // The ranks of the host may wait for it.
+  if (without_store && host_.tell) host_.tell(fault);
   if (abort_notice_)
-    abort_notice_->say(fault, without_store ? kUntilAllHaveHeard : kBriefly);
+    fault = abort_notice_->say(fault,
+                               without_store ? kUntilAllHaveHeard : kBriefly);
   // A rank that sent an abort notice is not the culprit.
   if (abort_notice_ && fault.kind == FaultKind::kPeerGone &&
       fault.culprit != rank())
@@ -441,7 +469,8 @@ std::exception_ptr WireCore::give_up(const Failure& failure) noexcept {
   const std::string expired =
       describe_timeout(failure.operation, failure.begun, awaited.ranks);
   const Fault mine = fault_of(failure.error, failure.operation, expired);
-  const Fault fault = end_group(mine, patience);
+  const Fault fault =
+      end_group(mine, is_unexplained_loss(failure.error), patience);
   const bool gave_up = fault.kind == FaultKind::kGaveUp;
   // Ranks that wait for the same rank give up at about the same time.
   if (mine.kind == FaultKind::kGaveUp && mine.culprit == rank() &&

@@ -202,9 +202,12 @@ class WireCore {
   AwaitedRanks awaited_at(const Failure& failure) const;
   bool find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
                        Deadline patience) noexcept;
-  Fault end_group(const Fault& mine, Deadline patience) noexcept;
+  bool is_unexplained_loss(const std::exception_ptr& error) const;
+  Fault end_group(const Fault& mine, bool unexplained,
+                  Deadline patience) noexcept;
   Fault cause_of_loss(const Fault& mine) noexcept;
-  std::optional<Fault> fault_on_host(Deadline deadline) noexcept;
+  std::optional<Fault> fault_told(bool is_sure) noexcept;
+  std::optional<Fault> fault_on_host();
   std::exception_ptr error_beside(const Fault& fault, const Failure& failure,
                                   AwaitedRanks awaited, Deadline patience);
 

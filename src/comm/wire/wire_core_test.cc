@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <numeric>
+#include <set>
 
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
@@ -189,14 +190,14 @@ TEST(ARankThatGivesUp, BelievesTheRanksOfItsHostWhereNoStoreAnswers) {
   ScriptedTransport transport;
   const auto core =
       transport.make_core(4, std::make_shared<FailingStore<StoreEnded>>());
-  std::vector<int> told;
+  std::set<int> told;
   core->know_host(
       {.check =
            [] {
              throw TransportError(kTransportBroken, 3,
                                   "its process was killed");
            },
-       .tell = [&](const Fault& fault) { told.push_back(fault.culprit); }});
+       .tell = [&](const Fault& fault) { told.insert(fault.culprit); }});
   const Operation barrier{.kind = OperationKind::kBarrier, .sequence = 1};
   const auto error = core->give_up(
       {std::make_exception_ptr(TransportError(kTransportBroken, 2, "reset")),
