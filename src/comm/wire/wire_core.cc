@@ -321,28 +321,30 @@ std::uint64_t WireCore::sequence_of(const Operation& operation) const {
                                   << kSequenceBits;
 }
 
-Fault WireCore::fault_of(const std::exception_ptr& error,
-                         const Operation& operation,
-                         const std::string& expired) {
+WireCore::Cause WireCore::cause_of(const std::exception_ptr& error,
+                                   const Operation& operation,
+                                   const std::string& expired) {
   const std::uint64_t sequence = sequence_of(operation);
   try {
     std::rethrow_exception(error);
   } catch (const FaultSeen& seen) {
-    return seen.fault();
+    return {seen.fault()};
   } catch (const WaitExpired&) {
-    return {FaultKind::kGaveUp, rank(), sequence,
-            "it gave up waiting: " + expired};
+    return {{FaultKind::kGaveUp, rank(), sequence,
+             "it gave up waiting: " + expired}};
   } catch (const Mismatch& mismatch) {
-    return {FaultKind::kMismatch, rank(), sequence, mismatch.what()};
+    return {{FaultKind::kMismatch, rank(), sequence, mismatch.what()}};
   } catch (const TransportError& broken) {
-    if (broken.peer() >= 0 && abort_notice_)
-      if (auto heard = abort_notice_->heard_from(broken.peer())) return *heard;
-    if (broken.peer() >= 0)
-      return {FaultKind::kPeerGone, broken.peer(), sequence,
-              describe_loss(broken.peer(), broken.what())};
-    return {FaultKind::kAborted, rank(), sequence, broken.what()};
+    const int peer = broken.peer();
+    if (peer < 0)
+      return {{FaultKind::kAborted, rank(), sequence, broken.what()}};
+    if (abort_notice_)
+      if (auto heard = abort_notice_->heard_from(peer)) return {*heard};
+    return {.fault = {FaultKind::kPeerGone, peer, sequence,
+                      describe_loss(peer, broken.what())},
+            .is_guess = abort_notice_ != nullptr};
   } catch (const std::exception& other) {
-    return {FaultKind::kAborted, rank(), sequence, other.what()};
+    return {{FaultKind::kAborted, rank(), sequence, other.what()}};
   }
 }
 
@@ -383,18 +385,6 @@ bool WireCore::find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
   return false;
 }
 
-// Whether this rank itself saw a connection end, and has no notice of why.
-bool WireCore::is_unexplained_loss(const std::exception_ptr& error) const {
-  try {
-    std::rethrow_exception(error);
-  } catch (const TransportError& broken) {
-    return abort_notice_ && broken.peer() >= 0 &&
-           !abort_notice_->heard_from(broken.peer());
-  } catch (...) {
-    return false;
-  }
-}
-
 // With the rank that died the store has ended, and the ranks that saw it gave
 // up and closed their connections. A rank that connects to one of these only
 // then gets no notice, and would blame it. So it asks the ranks that it hears,
@@ -431,20 +421,19 @@ std::optional<Fault> WireCore::fault_on_host() {
     if (host_.check) host_.check();
   } catch (const std::exception&) {
     const Operation nothing;
-    const Fault seen = fault_of(std::current_exception(), nothing, "");
+    const Fault seen = cause_of(std::current_exception(), nothing, "").fault;
     if (seen.culprit != rank()) return seen;
   }
   return std::nullopt;
 }
 
 // Returns the fault on which all ranks agree.
-Fault WireCore::end_group(const Fault& mine, bool unexplained,
-                          Deadline patience) noexcept {
+Fault WireCore::end_group(const Cause& mine, Deadline patience) noexcept {
   // Before the connections end, so that a rank that sees that finds the fault
   // in the store.
-  const auto settled = parts_.fault->settle(mine, patience);
-  Fault fault = settled.value_or(mine);
-  if (!settled && unexplained) fault = cause_of_loss(mine);
+  const auto settled = parts_.fault->settle(mine.fault, patience);
+  Fault fault = settled.value_or(mine.fault);
+  if (!settled && mine.is_guess) fault = cause_of_loss(mine.fault);
   const bool without_store = !settled && fault.kind == FaultKind::kPeerGone;
   // The ranks of the host may wait for it.
   if (without_store && host_.tell) host_.tell(fault);
@@ -468,9 +457,9 @@ std::exception_ptr WireCore::give_up(const Failure& failure) noexcept {
   if (is_late && !find_late_ranks(awaited, failure, patience)) return nullptr;
   const std::string expired =
       describe_timeout(failure.operation, failure.begun, awaited.ranks);
-  const Fault mine = fault_of(failure.error, failure.operation, expired);
-  const Fault fault =
-      end_group(mine, is_unexplained_loss(failure.error), patience);
+  const Cause cause = cause_of(failure.error, failure.operation, expired);
+  const Fault& mine = cause.fault;
+  const Fault fault = end_group(cause, patience);
   const bool gave_up = fault.kind == FaultKind::kGaveUp;
   // Ranks that wait for the same rank give up at about the same time.
   if (mine.kind == FaultKind::kGaveUp && mine.culprit == rank() &&

@@ -191,7 +191,13 @@ class WireCore {
     return message;
   }
   std::uint64_t sequence_of(const Operation& operation) const;
-  Fault fault_of(const std::exception_ptr& error, const Operation& operation,
+  // Why this rank gives up.
+  struct Cause {
+    Fault fault;
+    // This rank itself saw a connection end, and has no notice of why.
+    bool is_guess = false;
+  };
+  Cause cause_of(const std::exception_ptr& error, const Operation& operation,
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
   std::string describe_loss(int peer, const std::string& why) const;
@@ -202,9 +208,7 @@ class WireCore {
   AwaitedRanks awaited_at(const Failure& failure) const;
   bool find_late_ranks(AwaitedRanks& awaited, const Failure& failure,
                        Deadline patience) noexcept;
-  bool is_unexplained_loss(const std::exception_ptr& error) const;
-  Fault end_group(const Fault& mine, bool unexplained,
-                  Deadline patience) noexcept;
+  Fault end_group(const Cause& mine, Deadline patience) noexcept;
   Fault cause_of_loss(const Fault& mine) noexcept;
   std::optional<Fault> fault_told(bool is_sure) noexcept;
   std::optional<Fault> fault_on_host();

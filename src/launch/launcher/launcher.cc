@@ -187,12 +187,14 @@ void Launcher::take_signal(int signal) {
   // Also for a job that has just succeeded: its caller may have further jobs.
   if (result_.exit_code == 0) result_.exit_code = 128 + signal;
   result_.signal = signal;
-  if (phase_ != Phase::kRunning) return kill_job();
+  if (phase_ != Phase::kRunning && phase_ != Phase::kCollecting)
+    return kill_job();
   screen_.settle();
   screen_.print_line(OutputStream::kErr,
                      fmt::format("lockstep: SIG{} received; ending {} worker{}",
                                  ::sigabbrev_np(signal), options_.job.workers,
                                  options_.job.workers == 1 ? "" : "s"));
+  if (phase_ == Phase::kCollecting) announce_failure();
   end_job();
 }
 

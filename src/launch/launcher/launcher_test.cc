@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <random>
 #include <utility>
 
@@ -76,6 +77,23 @@ TEST(Launcher, KillsAtOnceWhenAskedASecondTime) {
       24h);
   EXPECT_EQ(result.exit_code, 130);
   EXPECT_FALSE(result.failure.has_value());
+}
+
+TEST(Launcher, GivesWorkersTheirGraceWhenAskedWhileItLooksForACause) {
+  const TestDirectory folder;
+  // Rank 1 sends the signal as soon as rank 0 has ended.
+  // Rank 0's error names rank 1, whose end the launcher then awaits.
+  const JobResult result = run_job(
+      2,
+      "cd " + folder.path().string() +
+          "; if [ $RANK = 0 ]; then echo $$ >new; mv new pid; echo 'saving "
+          "failed on rank 1, and therefore on rank 0 of 2:' >&2; exit 3; fi; "
+          "trap 'echo all >saved; exit 0' TERM; until [ -e pid ]; do :; done; "
+          "until grep -q ') Z' /proc/$(cat pid)/stat; do :; done; "
+          "kill -INT $PPID; sleep 1000 & wait",
+      24h);
+  EXPECT_TRUE(std::filesystem::exists(folder.path() / "saved"));
+  EXPECT_EQ(result.signal, SIGINT);
 }
 
 TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {
