@@ -166,7 +166,7 @@ void Launcher::turn() {
     set.watch(options_.ended_elsewhere, POLLIN, [this] { end_elsewhere(); });
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
-  watch_replacements(set);
+  watch_rounds(set);
   set.wait(std::min({kill_at_, cause_at_, screen_.due(), folder_.due()}));
   look_for_failure();
   look_for_time();

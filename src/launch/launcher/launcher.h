@@ -20,12 +20,12 @@
 #include <string>
 #include <vector>
 
-#include "src/launch/launcher/elastic_rounds.h"
-#include "src/launch/launcher/ready_watch.h"
+#include "src/launch/launcher/key_watch.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_collector.h"
+#include "src/launch/worker/elastic_rounds.h"
 #include "src/launch/worker/orphan_watch.h"
 #include "src/launch/worker/placement.h"
 #include "src/launch/worker/signal_watch.h"
@@ -63,8 +63,12 @@ struct LaunchOptions {
   std::string log_directory;
   AfterDeath after_death = AfterDeath::kEndOthers;
   // With kReformInPlace, how many ranks a group needs; then job.max_restarts is
-  // the number of workers that may be replaced.
+  // the number of workers that may be replaced. Both are the coordinator's
+  // where launcher_id is set.
   int min_ranks = 1;
+  // This launcher among those of the job's hosts, for ElasticRounds. Empty: it
+  // is the only one.
+  std::string launcher_id{};
   StreamPlan streams;
   // Receives the failure that ends the job; empty: no file.
   std::string error_file;
@@ -134,7 +138,10 @@ class Launcher {
 
   // Those of a job that re-forms in place; see reform.cc.
   void begin_rounds();
-  void watch_replacements(PollSet& set);
+  void watch_other_launchers();
+  void note_changes();
+  void tell_of_lost_launchers();
+  void watch_rounds(PollSet& set);
   void note_ready(int id);
   // Of a job that re-forms in place; empty for another.
   std::vector<int> ids_that_ended_well() const;
@@ -143,8 +150,9 @@ class Launcher {
   // Whether the job goes on without this failed worker, or with another one in
   // its place.
   bool goes_on_without(int local_rank);
-  bool replace(int local_rank);
-  void tell_of_death(const WorkerFailure& failure, ElasticRounds::Next next);
+  bool replace(int local_rank, const ElasticRounds::Decision& decision);
+  void tell_of_death(const WorkerFailure& failure,
+                     const ElasticRounds::Decision& decision);
   // The first death after which the others formed no group, or null.
   const WorkerFailure* unsurvived_death() const;
 
@@ -198,6 +206,8 @@ class Launcher {
   std::vector<std::vector<int>> cores_;  // by local rank; empty: any
   // Where the job re-forms in place.
   std::unique_ptr<ElasticRounds> rounds_;
+  std::unique_ptr<KeyWatch> changes_;  // that other launchers make
+  std::size_t seen_deaths_ = 0;        // of rounds_
   // Deaths with which the job was to go on, in their order.
   struct Death {
     int round;  // the last one that had begun
@@ -208,7 +218,7 @@ class Launcher {
     int id = 0;             // of its worker
     int restarts = 0;       // of the job when that worker was started
     bool given_up = false;  // that worker is dead, and the job goes on
-    std::unique_ptr<ReadyWatch> watch{};  // until it is ready
+    std::unique_ptr<KeyWatch> watch{};  // until it is ready
   };
   bool is_given_up(int local_rank) const {
     return rounds_ && slots_[static_cast<std::size_t>(local_rank)].given_up;

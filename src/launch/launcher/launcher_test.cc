@@ -90,7 +90,7 @@ TEST(Launcher, GivesWorkersTheirGraceWhenAskedWhileItLooksForACause) {
           "failed on rank 1, and therefore on rank 0 of 2:' >&2; exit 3; fi; "
           "trap 'echo all >saved; exit 0' TERM; until [ -e pid ]; do :; done; "
           "until grep -q ') Z' /proc/$(cat pid)/stat; do :; done; "
-          "kill -INT $PPID; sleep 1000 & wait",
+          "kill -INT $PPID; while :; do :; done",
       24h);
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "saved"));
   EXPECT_EQ(result.signal, SIGINT);

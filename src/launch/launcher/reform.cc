@@ -5,24 +5,65 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/launch/worker/own_store.h"
+#include "src/store/host_address.h"
 
 namespace lockstep {
 
+// Of several hosts, the coordinator has begun the first round.
 void Launcher::begin_rounds() {
   const JobEnvironment& job = options_.job;
-  rounds_ = std::make_unique<ElasticRounds>(
-      open_store(job.store_url,
-                 {.token = job.token, .deadline = kOwnStoreAnswers}),
-      ElasticRounds::Options{.workers = job.workers,
-                             .min_ranks = options_.min_ranks,
-                             .max_restarts = job.max_restarts});
+  const auto store = open_store(
+      job.store_url, {.token = job.token, .deadline = kOwnStoreAnswers});
+  if (options_.launcher_id.empty())
+    ElasticRounds::begin(*store, {.launchers = {{"", job.workers}},
+                                  .min_ranks = options_.min_ranks,
+                                  .max_restarts = job.max_restarts});
+  rounds_ = std::make_unique<ElasticRounds>(store);
   for (int local = 0; local < job.workers; ++local)
-    slots_.push_back({.id = local, .restarts = job.restarts});
+    slots_.push_back({.id = job.first_rank + local, .restarts = job.restarts});
+  watch_other_launchers();
 }
 
-void Launcher::watch_replacements(PollSet& set) {
+void Launcher::watch_other_launchers() {
+  if (options_.launcher_id.empty() || rounds_->is_over()) return;
+  changes_ = std::make_unique<KeyWatch>(
+      options_.job.store_url, options_.job.token,
+      std::vector{elastic_round_key(rounds_->round().number + 1),
+                  std::string(kElasticOver)});
+}
+
+void Launcher::note_changes() {
+  changes_.reset();
+  rounds_->refresh();
+  tell_of_lost_launchers();
+  tell_workers();
+  if (rounds_->is_over()) end_late_replacements();
+  watch_other_launchers();
+}
+
+// One launcher of the job does: that of the new round's rank 0.
+void Launcher::tell_of_lost_launchers() {
+  const std::vector<ElasticDeath>& deaths = rounds_->deaths();
+  const int first = rounds_->round().members.front();
+  for (; seen_deaths_ < deaths.size(); ++seen_deaths_) {
+    const ElasticDeath& death = deaths[seen_deaths_];
+    if (!death.is_launcher ||
+        std::ranges::find(slots_, first, &Slot::id) == slots_.end())
+      continue;
+    screen_.settle();
+    screen_.print_line(
+        OutputStream::kErr,
+        fmt::format("lockstep: {}; the job goes on without its ranks",
+                    death.text));
+  }
+}
+
+void Launcher::watch_rounds(PollSet& set) {
+  if (changes_)
+    set.watch(changes_->descriptor(), POLLIN, [this] { note_changes(); });
   for (const Slot& slot : slots_)
     if (slot.watch)
       set.watch(slot.watch->descriptor(), POLLIN,
@@ -88,26 +129,29 @@ bool Launcher::goes_on_without(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.watch.reset();
   for (;;) {
-    const ElasticRound before = rounds_->round();
-    const ElasticRounds::Next next = rounds_->died(slot.id);
-    if (next == ElasticRounds::Next::kEndJob) return false;
     const WorkerFailure failure =
         failure_of(local_rank, std::chrono::steady_clock::now());
-    // No round follows the death of a replacement that was in none.
-    if (std::ranges::find(before.members, slot.id) != before.members.end())
-      deaths_.push_back({before.number, failure});
-    tell_of_death(failure, next);
-    slot.given_up = next == ElasticRounds::Next::kGoOn;
+    const auto decision = rounds_->died(
+        slot.id,
+        {.text = fmt::format("{} on {}", summary_of(failure), own_host_name()),
+         .exit_code = failure.status.exit_code(),
+         .lost_a_peer = failure.lost_a_peer});
+    if (decision.next == ElasticRounds::Next::kEndJob) return false;
+    if (decision.ended_round > 0)
+      deaths_.push_back({decision.ended_round, failure});
+    tell_of_death(failure, decision);
+    slot.given_up = decision.next == ElasticRounds::Next::kGoOn;
     if (slot.given_up) tell_workers();
-    if (slot.given_up || replace(local_rank)) return true;
+    if (slot.given_up || replace(local_rank, decision)) return true;
   }
 }
 
 // Whether the process could be started.
-bool Launcher::replace(int local_rank) {
+bool Launcher::replace(int local_rank,
+                       const ElasticRounds::Decision& decision) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
-  slot.id = rounds_->add();
-  slot.restarts = rounds_->restarts();
+  slot.id = decision.replacement;
+  slot.restarts = decision.restarts;
   try {
     workers_.replace(make_worker(local_rank, slot.restarts));
   } catch (const std::exception& error) {
@@ -116,24 +160,30 @@ bool Launcher::replace(int local_rank) {
     return false;
   }
   tell_workers();
-  slot.watch = std::make_unique<ReadyWatch>(options_.job.store_url,
-                                            options_.job.token, slot.id);
+  slot.watch =
+      std::make_unique<KeyWatch>(options_.job.store_url, options_.job.token,
+                                 std::vector{elastic_ready_key(slot.id)});
   return true;
 }
 
-const WorkerFailure* Launcher::unsurvived_death() const {
+// A store that is gone with its launcher tells of no group.
+const WorkerFailure* Launcher::unsurvived_death() const try {
+  if (deaths_.empty()) return nullptr;
+  rounds_->refresh();
   for (const auto& [round, failure] : deaths_)
     if (!failure.lost_a_peer && !rounds_->has_formed_after(round))
       return &failure;
   return nullptr;
+} catch (const Error&) {
+  return nullptr;
 }
 
 void Launcher::tell_of_death(const WorkerFailure& failure,
-                             ElasticRounds::Next next) {
+                             const ElasticRounds::Decision& decision) {
   const std::string what =
-      next == ElasticRounds::Next::kReplace
+      decision.next == ElasticRounds::Next::kReplace
           ? fmt::format("starts another in its place (restart {} of {})",
-                        rounds_->restarts() + 1, options_.job.max_restarts)
+                        decision.restarts, options_.job.max_restarts)
           : "goes on without it";
   screen_.settle();
   screen_.print_line(

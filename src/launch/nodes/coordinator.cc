@@ -8,9 +8,11 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/exit_codes.h"
 #include "src/base/log.h"
 #include "src/base/printable.h"
 #include "src/base/secret.h"
+#include "src/launch/worker/elastic_rounds.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/store/tcp_store_server.h"
@@ -22,6 +24,12 @@ using namespace std::chrono_literals;
 
 // How long the launchers may take to read how the job ended.
 constexpr auto kReaders = 10s;
+
+// What the loss of its launcher means, in one line.
+std::string loss_of(const NodeCard& node) {
+  return fmt::format(
+      "the launcher on {} ended, or the link to that host is down", node.host);
+}
 
 }  // namespace
 
@@ -35,6 +43,12 @@ FileDescriptor listen_for_hosts(const TcpEndpoint& endpoint) {
   return is_loopback_everywhere(endpoint.host)
              ? listen_at(endpoint.host, endpoint.port)
              : listen_everywhere(endpoint.port);
+}
+
+std::string url_on_this_host(const TcpEndpoint& endpoint) {
+  const std::string& host =
+      is_loopback_everywhere(endpoint.host) ? endpoint.host : "127.0.0.1";
+  return std::string(kTcpScheme) + host_and_port(host, endpoint.port);
 }
 
 // One generation of workers.
@@ -85,10 +99,17 @@ class Coordinator::Round {
   bool drop_lost();
   void put_in_order();
   void refuse(const NodeCard& node, const std::string& reason);
-  void refuse_all();
+  void refuse_all(const std::string& reason, const std::string& summary);
+  void refuse_too_few();
+  bool re_forms_in_place() const { return options_.min_ranks >= 0; }
+  int ranks() const;
+  bool has_enough_ranks();
+  void begin_in_place(const std::string& token);
   void finish(RoundVerdict verdict);
   bool all_end_well();
+  bool goes_on_without(const NodeCard& node, bool is_working);
   std::optional<RoundFault> end_from_outside();
+  void explain(RoundFault& fault);
   const NodeCard* first_that_does_not_end();
   void report_lost(const NodeCard& node);
 
@@ -101,6 +122,7 @@ class Coordinator::Round {
   int arrived_ = 0;  // cards that were read
   std::vector<NodeCard> nodes_;
   std::unique_ptr<TcpStoreServer> workers_store_;
+  std::unique_ptr<ElasticRounds> in_place_;  // where the job re-forms in place
 };
 
 bool Coordinator::Round::has_come(const NodeCard& node) const {
@@ -205,11 +227,11 @@ bool Coordinator::Round::gather() {
     if (wait_for_arrival(std::min(too_late, last_call)) || drop_lost())
       continue;
     if (enough) break;
-    refuse_all();
+    refuse_too_few();
     return false;
   }
   put_in_order();
-  return true;
+  return has_enough_ranks();
 }
 
 // Hosts of the round before stay; of the others, those that came first. The
@@ -232,7 +254,14 @@ void Coordinator::Round::refuse(const NodeCard& node,
   store_.set(keys_.refusal(node.id), to_bytes(reason), kOwnStoreAnswers);
 }
 
-void Coordinator::Round::refuse_all() {
+void Coordinator::Round::refuse_all(const std::string& reason,
+                                    const std::string& summary) {
+  for (const NodeCard& node : nodes_) refuse(node, reason);
+  finish({.next = "fail",
+          .fault = {.node = "", .text = summary, .exit_code = kExitUsage}});
+}
+
+void Coordinator::Round::refuse_too_few() {
   std::vector<std::string> came;
   for (const NodeCard& node : nodes_) came.push_back(node.host);
   const std::string reason = fmt::format(
@@ -243,9 +272,39 @@ void Coordinator::Round::refuse_all() {
       std::chrono::duration<double>(options_.join_timeout).count(),
       came.empty() ? "none" : fmt::format("{}", fmt::join(came, ", ")),
       options_.advice);
-  for (const NodeCard& node : nodes_) refuse(node, reason);
-  finish({.next = "fail",
-          .fault = {.node = "", .text = "too few hosts came", .exit_code = 2}});
+  refuse_all(reason, "too few hosts came");
+}
+
+int Coordinator::Round::ranks() const {
+  int sum = 0;
+  for (const NodeCard& node : nodes_) sum += node.workers;
+  return sum;
+}
+
+bool Coordinator::Round::has_enough_ranks() {
+  if (ranks() >= options_.min_ranks) return true;
+  const std::string summary =
+      fmt::format("--min-ranks is {}, but the hosts that came start {} ranks",
+                  options_.min_ranks, ranks());
+  refuse_all(summary +
+                 "\n  next:    give a smaller number, or more ranks per host "
+                 "(-n)",
+             summary);
+  return false;
+}
+
+void Coordinator::Round::begin_in_place(const std::string& token) {
+  const auto store = open_store(
+      url_on_this_host({.host = options_.host, .port = workers_store_->port()}),
+      {.token = token, .deadline = kOwnStoreAnswers});
+  ElasticRounds::Options rounds{
+      .launchers = {},
+      .min_ranks = options_.min_ranks > 0 ? options_.min_ranks : ranks(),
+      .max_restarts = options_.max_restarts};
+  for (const NodeCard& node : nodes_)
+    rounds.launchers.emplace_back(node.id, node.workers);
+  ElasticRounds::begin(*store, rounds);
+  in_place_ = std::make_unique<ElasticRounds>(store);
 }
 
 void Coordinator::Round::begin() {
@@ -254,6 +313,7 @@ void Coordinator::Round::begin() {
       listen_for_hosts({.host = options_.host, .port = 0}), token);
   const std::string url = std::string(kTcpScheme) +
                           host_and_port(options_.host, workers_store_->port());
+  if (re_forms_in_place()) begin_in_place(token);
   store_.set(keys_.plan(),
              to_bytes(encode(RoundPlan{.nodes = nodes_,
                                        .store_url = url,
@@ -263,37 +323,53 @@ void Coordinator::Round::begin() {
 }
 
 void Coordinator::Round::report_lost(const NodeCard& node) {
-  const RoundFault fault{
-      .node = node.id,
-      .text = fmt::format("the launcher on {} ended, or the link to that host "
-                          "is down",
-                          node.host)};
-  report_fault(store_, keys_.fault(), fault, kOwnStoreAnswers);
+  report_fault(store_, keys_.fault(), {.node = node.id, .text = loss_of(node)},
+               kOwnStoreAnswers);
+}
+
+// Workers that have ended well have ended the training.
+bool Coordinator::Round::goes_on_without(const NodeCard& node,
+                                         bool is_working) {
+  if (!in_place_) return false;
+  return !is_working ||
+         in_place_->lost(node.id, {.text = loss_of(node)}).next !=
+             ElasticRounds::Next::kEndJob;
 }
 
 // Waits until every host's workers have ended well; false once a fault stands
 // in the store.
 bool Coordinator::Round::all_end_well() {
-  std::vector<const NodeCard*> working;
-  for (const NodeCard& node : nodes_) working.push_back(&node);
+  std::vector<std::string> working;
+  for (const NodeCard& node : nodes_) working.push_back(node.id);
   while (!working.empty()) {
     std::vector<std::string> keys{keys_.fault()};
-    for (const NodeCard* node : working) keys.push_back(keys_.ended(node->id));
+    for (const std::string& id : working) keys.push_back(keys_.ended(id));
     for (const NodeCard& node : nodes_) keys.push_back(keys_.lost(node.id));
     keys.emplace_back(kEndKey);
     const std::size_t found =
         store_.wait_any(keys, Deadline::never(), &cancelled_);
+    if (found == 0) return false;
     if (found + 1 == keys.size()) {
       report_fault(store_, keys_.fault(), end_from_outside().value(),
                    kOwnStoreAnswers);
       return false;
     }
-    if (found > working.size()) report_lost(nodes_[found - 1 - working.size()]);
-    if (found == 0 || found > working.size()) return false;
-    const auto ended = working.begin() + static_cast<std::ptrdiff_t>(found - 1);
-    // Its launcher has reported why before.
-    if (!is_set(store_, keys_.done((*ended)->id))) return false;
-    working.erase(ended);
+    if (found <= working.size()) {
+      const auto ended =
+          working.begin() + static_cast<std::ptrdiff_t>(found - 1);
+      // Its launcher has reported why before.
+      if (!is_set(store_, keys_.done(*ended))) return false;
+      working.erase(ended);
+      continue;
+    }
+    const auto lost = nodes_.begin() +
+                      static_cast<std::ptrdiff_t>(found - 1 - working.size());
+    const bool was_working = std::erase(working, lost->id) > 0;
+    if (!goes_on_without(*lost, was_working)) {
+      report_lost(*lost);
+      return false;
+    }
+    nodes_.erase(lost);
   }
   return true;
 }
@@ -321,6 +397,18 @@ const NodeCard* Coordinator::Round::first_that_does_not_end() {
   return nullptr;
 }
 
+// Workers that only lost a peer may have lost one with whose death the job was
+// to go on, but no group has formed since, as in a program without
+// elastic::run().
+void Coordinator::Round::explain(RoundFault& fault) {
+  if (fault.kind != RoundFaultKind::kPeer) return;
+  in_place_->refresh();
+  const auto death = in_place_->unsurvived_death();
+  if (!death) return;
+  fault.text = death->text;
+  fault.exit_code = death->exit_code;
+}
+
 bool Coordinator::Round::end() {
   if (all_end_well()) {
     finish({.next = "finish", .fault = {}});
@@ -337,7 +425,8 @@ bool Coordinator::Round::end() {
     fault.kind = RoundFaultKind::kFinal;
   }
   if (end_from_outside()) fault.kind = RoundFaultKind::kFinal;
-  if (fault.kind == RoundFaultKind::kFinal ||
+  if (in_place_) explain(fault);
+  if (in_place_ || fault.kind == RoundFaultKind::kFinal ||
       number_ >= options_.max_restarts) {
     finish({.next = "fail", .fault = fault});
     return false;

@@ -30,6 +30,10 @@ struct CoordinatorOptions {
   int least = 1;  // hosts
   int most = 1;
   int max_restarts = 0;
+  // Where the job re-forms in place: how many ranks a group needs, 0 for all of
+  // the first round; then max_restarts is the number of workers that may be
+  // replaced. Negative: a fault ends the workers of all hosts.
+  int min_ranks = -1;
   // The host at which workers reach their store, as launchers reach this one.
   std::string host = "127.0.0.1";
   // What users should do where too few hosts come.
@@ -50,6 +54,10 @@ bool is_set(Store& store, const std::string& key);
 
 // A socket of this host, which others reach at `endpoint`.
 FileDescriptor listen_for_hosts(const TcpEndpoint& endpoint);
+
+// The store behind it, for this process: not through an address that may lead
+// through another host.
+std::string url_on_this_host(const TcpEndpoint& endpoint);
 
 class Coordinator {
  public:

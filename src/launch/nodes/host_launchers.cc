@@ -111,16 +111,15 @@ void HostLaunchers::serve() {
   server_ = std::make_unique<TcpStoreServer>(
       listen_for_hosts({.host = options_.address, .port = 0}), order.token);
   order.endpoint = host_and_port(options_.address, server_->port());
-  const std::string here =
-      is_loopback_everywhere(options_.address) ? options_.address : "127.0.0.1";
-  store_ =
-      open_store(std::string(kTcpScheme) + host_and_port(here, server_->port()),
-                 {.token = order.token, .deadline = kOwnStoreAnswers});
+  store_ = open_store(
+      url_on_this_host({.host = options_.address, .port = server_->port()}),
+      {.token = order.token, .deadline = kOwnStoreAnswers});
   const NodesAgreement agreement{.version = order.version,
                                  .job = options_.job,
                                  .least = order.least,
                                  .most = order.most,
-                                 .max_restarts = options_.max_restarts};
+                                 .max_restarts = options_.max_restarts,
+                                 .min_ranks = options_.min_ranks};
   store_->set(kAgreementKey, to_bytes(encode(agreement)), kOwnStoreAnswers);
   coordinator_ = std::make_unique<Coordinator>(
       store_,
@@ -128,6 +127,7 @@ void HostLaunchers::serve() {
           .least = order.least,
           .most = order.most,
           .max_restarts = options_.max_restarts,
+          .min_ranks = options_.min_ranks,
           .host = options_.address,
           .advice = fmt::format("{} HOST must start a launcher on each "
                                 "host, which must reach {}: see "
@@ -324,7 +324,9 @@ void HostLaunchers::lose(HostLauncher& host) {
   tell(text);
   const auto left = std::ranges::count_if(
       hosts_, [](const auto& each) { return !each->has_ended(); });
-  if (left < options_.order.least)
+  // Else the coordinator decides, by the number of ranks.
+  const bool in_place = options_.min_ranks >= 0;
+  if (!in_place && left < options_.order.least)
     end_job(fmt::format("{} is lost: {}", host.host(), cause));
 }
 

@@ -53,6 +53,7 @@ struct HostLaunchersOptions {
   std::string job;      // --rdzv-id
   HostOrder order;      // but for what differs between hosts
   int max_restarts = 0;
+  int min_ranks = -1;  // see CoordinatorOptions
   std::chrono::milliseconds grace{};
   std::chrono::nanoseconds join_timeout{};
   std::chrono::nanoseconds last_call{};

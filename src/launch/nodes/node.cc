@@ -72,6 +72,13 @@ std::string range_of(const NodesAgreement& agreement) {
              : fmt::format("{}:{}", agreement.least, agreement.most);
 }
 
+// "--in-place --min-ranks 2".
+std::string in_place_flags(const NodesAgreement& agreement) {
+  if (agreement.min_ranks < 0) return "a restart (no --in-place)";
+  if (agreement.min_ranks == 0) return "--in-place";
+  return fmt::format("--in-place --min-ranks {}", agreement.min_ranks);
+}
+
 [[noreturn]] void refuse(const std::string& flag, const std::string& ours,
                          const std::string& theirs) {
   throw InvalidArgument(fmt::format(
@@ -127,6 +134,7 @@ Node::Node(NodeOptions options, NodeUser user)
         CoordinatorOptions{.least = options_.agreement.least,
                            .most = options_.agreement.most,
                            .max_restarts = options_.agreement.max_restarts,
+                           .min_ranks = options_.agreement.min_ranks,
                            .host = options_.endpoint.host,
                            .join_timeout = options_.join_timeout,
                            .last_call = options_.last_call});
@@ -192,11 +200,8 @@ std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
     // Another launcher serves, or another program, which does not answer.
     obstacle = first_line(error.what());
   }
-  // Not through an address that may lead through another host.
   const std::string url =
-      server_ && !is_loopback_everywhere(options_.endpoint.host)
-          ? url_of({.host = "127.0.0.1", .port = options_.endpoint.port})
-          : url_of(options_.endpoint);
+      server_ ? url_on_this_host(options_.endpoint) : url_of(options_.endpoint);
   std::shared_ptr<Store> store;
   try {
     store = open_store(url, {.token = options_.token, .deadline = kAttempt});
@@ -245,6 +250,9 @@ void Node::agree() {
   if (ours.max_restarts != theirs.max_restarts)
     refuse("--max-restarts", std::to_string(ours.max_restarts),
            std::to_string(theirs.max_restarts));
+  if (ours.min_ranks != theirs.min_ranks)
+    refuse("what follows a death", in_place_flags(ours),
+           in_place_flags(theirs));
   agree_on_program();
   if (options_.is_ordered) set(came_key(options_.node_rank), "");
 }

@@ -25,6 +25,7 @@ struct NodesAgreement {
   int least = 1;    // hosts
   int most = 1;
   int max_restarts = 0;
+  int min_ranks = -1;  // see CoordinatorOptions
 
   friend bool operator==(const NodesAgreement&,
                          const NodesAgreement&) = default;
@@ -79,7 +80,7 @@ struct RoundVerdict {
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAgreement, version, job, least, most,
-                                   max_restarts)
+                                   max_restarts, min_ranks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProgramCard, host, identity)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)

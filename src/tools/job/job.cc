@@ -223,6 +223,7 @@ RoundEnd Rounds::run_with_others(Node& node) {
         .because = verdict->fault.text,
         .exit_code = verdict->next == "finish" ? 0 : verdict->fault.exit_code};
   options_.ended_elsewhere = node.ended_elsewhere();
+  options_.launcher_id = node.id();
   bool reported = false;
   options_.on_failure = [&](const WorkerFailure& failure) {
     reported = true;

@@ -86,8 +86,8 @@ void add_reform_flags(CLI::App& command, ReformFlags& flags) {
   command
       .add_option("--min-ranks", flags.min_ranks,
                   "With --in-place: go on with fewer ranks, down to so many "
-                  "[all of -n]")
-      ->check(whole_number(1, kMostRanksOfAHost))
+                  "[all that the job starts]")
+      ->check(whole_number(1, 1'000'000))
       ->type_name("N");
 }
 
@@ -97,12 +97,10 @@ void check_reform_flags(const ReformFlags& flags, const NodeFlags& nodes,
     throw InvalidArgument(
         "--min-ranks says how many ranks must remain where the others form a "
         "new group: give --in-place too");
-  if (!flags.in_place) return;
+  // The coordinator knows the ranks of several hosts.
   if (!nodes.host_list.empty() || !nodes.host_file.empty() ||
       nodes.is_ordered || range_of(nodes, 0).most > 1)
-    throw InvalidArgument(
-        "--in-place is for one host: leave it out, and --max-restarts starts "
-        "the workers of all hosts again");
+    return;
   if (flags.min_ranks && *flags.min_ranks > workers)
     throw InvalidArgument(
         fmt::format("--min-ranks is {}, but the job has {} ranks (-n)",
@@ -193,6 +191,11 @@ std::string log_folder(const LaunchFlags& flags, const StreamPlan& streams,
   return folder;
 }
 
+// As CoordinatorOptions has it.
+int min_ranks_of(const ReformFlags& flags) {
+  return flags.in_place ? flags.min_ranks.value_or(0) : -1;
+}
+
 int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
   const NodeFlags& flags = options.nodes;
   const NodeRange range = range_of(flags, options.hosts.size());
@@ -222,6 +225,7 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
                         .least = range.least,
                         .most = range.most},
               .max_restarts = flags.max_restarts,
+              .min_ranks = min_ranks_of(options.reform),
               .grace = launch.grace,
               .join_timeout = times.join,
               .last_call = times.last_call},
@@ -260,6 +264,7 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
     launch.job.master_port =
         static_cast<std::uint16_t>(options.nodes.master_port);
   if (!nodes) return run_job(std::move(launch), lookup);
+  nodes->agreement.min_ranks = min_ranks_of(options.reform);
   nodes->is_cut_off = options.is_cut_off;
   nodes->command_line = "lockstep run " + command_line(options.arguments);
   nodes->command = launch.command;

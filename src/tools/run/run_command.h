@@ -48,7 +48,7 @@ void check_shown_ranks(const StreamPlan& plan, int workers);
 // What follows a worker's death, beside --max-restarts.
 struct ReformFlags {
   bool in_place = false;
-  std::optional<int> min_ranks{};  // all of -n
+  std::optional<int> min_ranks{};  // all that the job starts
 };
 
 void add_reform_flags(CLI::App& command, ReformFlags& flags);

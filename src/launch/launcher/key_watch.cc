@@ -1,31 +1,31 @@
-#include "src/launch/launcher/ready_watch.h"
+#include "src/launch/launcher/key_watch.h"
 
 #include <utility>
 
 #include "lockstep/store/store.h"
 #include "src/base/log.h"
 #include "src/launch/worker/own_store.h"
-#include "src/store/elastic_round.h"
 
 namespace lockstep {
 
-ReadyWatch::ReadyWatch(std::string url, std::string token, int id)
+KeyWatch::KeyWatch(std::string url, std::string token,
+                   std::vector<std::string> keys)
     : url_(std::move(url)),
       token_(std::move(token)),
-      id_(id),
+      keys_(std::move(keys)),
       thread_([this] { run(); }) {}
 
-ReadyWatch::~ReadyWatch() {
+KeyWatch::~KeyWatch() {
   cancelled_.cancel();
   if (thread_.joinable()) thread_.join();
 }
 
-void ReadyWatch::run() {
+void KeyWatch::run() {
   try {
     const auto store =
         open_store(url_, {.token = token_, .deadline = kOwnStoreAnswers});
-    store->get(elastic_ready_key(id_), Deadline::never(), &cancelled_);
-    ready_.signal();
+    store->wait_any(keys_, Deadline::never(), &cancelled_);
+    set_.signal();
   } catch (const std::exception& error) {
     log(LogLevel::kDebug, error.what());
   }
