@@ -116,6 +116,13 @@ class Launcher {
   // records.
   enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
+  struct Slot {
+    int id = 0;             // of its worker
+    int restarts = 0;       // of the job when that worker was started
+    bool given_up = false;  // that worker is dead, and the job goes on
+    std::unique_ptr<KeyWatch> watch{};  // until it is ready
+  };
+
   void start_workers();
   void tell_workers();  // on_start
   std::unique_ptr<Worker> make_worker(int local_rank, int restarts);
@@ -138,6 +145,7 @@ class Launcher {
 
   // Those of a job that re-forms in place; see reform.cc.
   void begin_rounds();
+  void watch_for_ready(Slot& slot);
   void watch_other_launchers();
   void note_changes();
   void tell_of_lost_launchers();
@@ -214,12 +222,6 @@ class Launcher {
     WorkerFailure failure;
   };
   std::vector<Death> deaths_;
-  struct Slot {
-    int id = 0;             // of its worker
-    int restarts = 0;       // of the job when that worker was started
-    bool given_up = false;  // that worker is dead, and the job goes on
-    std::unique_ptr<KeyWatch> watch{};  // until it is ready
-  };
   bool is_given_up(int local_rank) const {
     return rounds_ && slots_[static_cast<std::size_t>(local_rank)].given_up;
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -22,9 +23,20 @@ void Launcher::begin_rounds() {
                                   .min_ranks = options_.min_ranks,
                                   .max_restarts = job.max_restarts});
   rounds_ = std::make_unique<ElasticRounds>(store);
-  for (int local = 0; local < job.workers; ++local)
-    slots_.push_back({.id = job.first_rank + local, .restarts = job.restarts});
+  std::vector<int> ids(static_cast<std::size_t>(job.workers));
+  std::iota(ids.begin(), ids.end(), job.first_rank);
+  if (job.joins_late) ids = rounds_->join(options_.launcher_id, job.workers);
+  for (const int id : ids) {
+    slots_.push_back({.id = id, .restarts = job.restarts});
+    if (job.joins_late) watch_for_ready(slots_.back());
+  }
   watch_other_launchers();
+}
+
+void Launcher::watch_for_ready(Slot& slot) {
+  slot.watch =
+      std::make_unique<KeyWatch>(options_.job.store_url, options_.job.token,
+                                 std::vector{elastic_ready_key(slot.id)});
 }
 
 void Launcher::watch_other_launchers() {
@@ -160,9 +172,7 @@ bool Launcher::replace(int local_rank,
     return false;
   }
   tell_workers();
-  slot.watch =
-      std::make_unique<KeyWatch>(options_.job.store_url, options_.job.token,
-                                 std::vector{elastic_ready_key(slot.id)});
+  watch_for_ready(slot);
   return true;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -92,7 +93,9 @@ class Coordinator::Round {
 
   std::chrono::nanoseconds patience() const;
   bool wait_for_arrival(Deadline deadline);
+  std::optional<NodeCard> next_card();
   void take_arrival();
+  void take_spare();
   const NodeCard* with_rank_of(const NodeCard& card) const;
   bool has_come(const NodeCard& node) const;
   bool is_complete() const;
@@ -108,6 +111,9 @@ class Coordinator::Round {
   void finish(RoundVerdict verdict);
   bool all_end_well();
   bool goes_on_without(const NodeCard& node, bool is_working);
+  void admit_spares(std::vector<std::string>& working);
+  void admit(NodeCard node);
+  int first_free_rank(int workers) const;
   std::optional<RoundFault> end_from_outside();
   void explain(RoundFault& fault);
   const NodeCard* first_that_does_not_end();
@@ -122,7 +128,12 @@ class Coordinator::Round {
   int arrived_ = 0;  // cards that were read
   std::vector<NodeCard> nodes_;
   std::unique_ptr<TcpStoreServer> workers_store_;
-  std::unique_ptr<ElasticRounds> in_place_;  // where the job re-forms in place
+  RoundPlan plan_;
+  // Where the job re-forms in place.
+  std::unique_ptr<ElasticRounds> in_place_;
+  std::vector<NodeCard> spares_;  // that would join
+  // The ranks with which the hosts of nodes_ start their workers, by launcher.
+  std::map<std::string, int> first_ranks_;
 };
 
 bool Coordinator::Round::has_come(const NodeCard& node) const {
@@ -138,16 +149,26 @@ const NodeCard* Coordinator::Round::with_rank_of(const NodeCard& card) const {
   return nullptr;
 }
 
-void Coordinator::Round::take_arrival() {
+// Nothing where it is refused.
+std::optional<NodeCard> Coordinator::Round::next_card() {
   auto card = decode<NodeCard>(
       to_text(store_.get(keys_.card(arrived_++), kOwnStoreAnswers)));
   card.host = printable(card.host);
+  const NodeCard* const other = with_rank_of(card);
+  if (other == nullptr) return card;
+  refuse(card, fmt::format("--node-rank is {} here, and on {} too\n"
+                           "  next:    give each host another number",
+                           card.node_rank, other->host));
+  return std::nullopt;
+}
+
+void Coordinator::Round::take_arrival() {
   drop_lost();
-  if (const NodeCard* other = with_rank_of(card))
-    return refuse(card, fmt::format("--node-rank is {} here, and on {} too\n"
-                                    "  next:    give each host another number",
-                                    card.node_rank, other->host));
-  nodes_.push_back(std::move(card));
+  if (auto card = next_card()) nodes_.push_back(*std::move(card));
+}
+
+void Coordinator::Round::take_spare() {
+  if (auto card = next_card()) spares_.push_back(*std::move(card));
 }
 
 void Coordinator::Round::take_present() {
@@ -242,8 +263,11 @@ void Coordinator::Round::put_in_order() {
            earlier_.begin();
   };
   std::ranges::stable_sort(nodes_, {}, before);
-  if (static_cast<int>(nodes_.size()) > options_.most)
-    nodes_.resize(static_cast<std::size_t>(options_.most));
+  if (static_cast<int>(nodes_.size()) > options_.most) {
+    const auto spare = nodes_.begin() + options_.most;
+    if (re_forms_in_place()) spares_.assign(spare, nodes_.end());
+    nodes_.erase(spare, nodes_.end());
+  }
   std::ranges::stable_sort(nodes_, {}, [&](const NodeCard& node) {
     return node.node_rank < 0 ? options_.most : node.node_rank;
   });
@@ -301,8 +325,10 @@ void Coordinator::Round::begin_in_place(const std::string& token) {
       .launchers = {},
       .min_ranks = options_.min_ranks > 0 ? options_.min_ranks : ranks(),
       .max_restarts = options_.max_restarts};
-  for (const NodeCard& node : nodes_)
+  for (int first = 0; const NodeCard& node : nodes_) {
     rounds.launchers.emplace_back(node.id, node.workers);
+    first_ranks_[node.id] = std::exchange(first, first + node.workers);
+  }
   ElasticRounds::begin(*store, rounds);
   in_place_ = std::make_unique<ElasticRounds>(store);
 }
@@ -314,12 +340,46 @@ void Coordinator::Round::begin() {
   const std::string url = std::string(kTcpScheme) +
                           host_and_port(options_.host, workers_store_->port());
   if (re_forms_in_place()) begin_in_place(token);
-  store_.set(keys_.plan(),
-             to_bytes(encode(RoundPlan{.nodes = nodes_,
-                                       .store_url = url,
-                                       .token = token,
-                                       .restarts = number_})),
-             kOwnStoreAnswers);
+  plan_ = {
+      .nodes = nodes_, .store_url = url, .token = token, .restarts = number_};
+  store_.set(keys_.plan(), to_bytes(encode(plan_)), kOwnStoreAnswers);
+}
+
+// Takes in the hosts that have come since the job began, as far as --nnodes
+// allows, until the training has ended.
+void Coordinator::Round::admit_spares(std::vector<std::string>& working) {
+  while (!spares_.empty() && static_cast<int>(nodes_.size()) < options_.most) {
+    in_place_->refresh();
+    if (in_place_->is_over()) return;
+    working.push_back(spares_.front().id);
+    admit(spares_.front());
+    spares_.erase(spares_.begin());
+  }
+}
+
+void Coordinator::Round::admit(NodeCard node) {
+  const std::string key = keys_.late_plan(node.id);
+  RoundPlan plan = plan_;
+  plan.restarts = 1;  // as for replacements, at least
+  plan.first_rank = first_ranks_[node.id] = first_free_rank(node.workers);
+  nodes_.push_back(std::move(node));
+  plan.nodes = nodes_;
+  store_.set(key, to_bytes(encode(plan)), kOwnStoreAnswers);
+}
+
+// So that no two living workers are started with the same rank.
+int Coordinator::Round::first_free_rank(int workers) const {
+  int rank = 0;
+  for (bool is_free = false; !is_free;) {
+    is_free = true;
+    for (const NodeCard& node : nodes_) {
+      const int first = first_ranks_.at(node.id);
+      if (rank + workers <= first || first + node.workers <= rank) continue;
+      rank = first + node.workers;
+      is_free = false;
+    }
+  }
+  return rank;
 }
 
 void Coordinator::Round::report_lost(const NodeCard& node) {
@@ -345,10 +405,17 @@ bool Coordinator::Round::all_end_well() {
     std::vector<std::string> keys{keys_.fault()};
     for (const std::string& id : working) keys.push_back(keys_.ended(id));
     for (const NodeCard& node : nodes_) keys.push_back(keys_.lost(node.id));
+    const std::size_t arrival = keys.size();
+    if (in_place_) keys.push_back(keys_.card(arrived_));
     keys.emplace_back(kEndKey);
     const std::size_t found =
         store_.wait_any(keys, Deadline::never(), &cancelled_);
     if (found == 0) return false;
+    if (in_place_ && found == arrival) {
+      take_spare();
+      admit_spares(working);
+      continue;
+    }
     if (found + 1 == keys.size()) {
       report_fault(store_, keys_.fault(), end_from_outside().value(),
                    kOwnStoreAnswers);
@@ -370,6 +437,7 @@ bool Coordinator::Round::all_end_well() {
       return false;
     }
     nodes_.erase(lost);
+    admit_spares(working);
   }
   return true;
 }

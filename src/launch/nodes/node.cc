@@ -342,16 +342,27 @@ void Node::come(const RoundKeys& keys, std::uint16_t master_port) {
   });
 }
 
+// A job that re-forms in place has one round, which hosts may join later.
 std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
+  const bool in_place = options_.agreement.min_ranks >= 0;
   for (bool is_spare = false, told = false;; is_spare = true) {
-    const RoundKeys keys(++round_);
-    fault_.reset();
-    come(keys, job.master_port);
+    if (!is_spare || !in_place) {
+      ++round_;
+      fault_.reset();
+      come(RoundKeys(round_), job.master_port);
+    }
+    const RoundKeys keys(round_);
     if (is_spare && !std::exchange(told, true))
-      user_.tell(
-          "the job runs already; this host takes part after the next restart");
+      user_.tell(in_place
+                     ? "the job runs already; this host takes part once the "
+                       "ranks commit, unless it has as many hosts as --nnodes "
+                       "allows"
+                     : "the job runs already; this host takes part after the "
+                       "next restart");
+    const std::string plan =
+        is_spare && in_place ? keys.late_plan(id_) : keys.plan();
     const std::size_t found =
-        wait_for({keys.plan(), keys.refusal(id_), std::string(kOverKey)},
+        wait_for({plan, keys.refusal(id_), std::string(kOverKey)},
                  fmt::format("waits for {} hosts at {}",
                              range_of(options_.agreement), place()),
                  round_ == 0 ? Deadline(0s) : Deadline(kQuiet));
@@ -363,7 +374,7 @@ std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
       user_.tell("the job has ended, without workers of this host");
       return decode<RoundVerdict>(text);
     }
-    if (take_part_in(decode<RoundPlan>(get(keys.plan())), job)) break;
+    if (take_part_in(decode<RoundPlan>(get(plan)), job)) break;
   }
   watch_round();
   return std::nullopt;
@@ -379,8 +390,11 @@ bool Node::take_part_in(const RoundPlan& plan, JobEnvironment& job) const {
       workers += node->workers;
     return workers;
   };
-  job.first_rank = workers_before(own);
-  job.world_size = workers_before(plan.nodes.end());
+  const bool is_late = plan.first_rank >= 0;
+  job.joins_late = is_late;
+  job.first_rank = is_late ? plan.first_rank : workers_before(own);
+  job.world_size =
+      std::max(workers_before(plan.nodes.end()), job.first_rank + job.workers);
   job.group_rank = static_cast<int>(own - plan.nodes.begin());
   job.group_world_size = static_cast<int>(plan.nodes.size());
   job.master_address = plan.nodes.front().address;

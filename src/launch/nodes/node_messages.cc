@@ -21,6 +21,10 @@ std::string RoundKeys::card(int index) const {
   return fmt::format("{}card/{}", prefix_, index);
 }
 
+std::string RoundKeys::late_plan(std::string_view id) const {
+  return fmt::format("{}plan/{}", prefix_, id);
+}
+
 std::string RoundKeys::refusal(std::string_view id) const {
   return fmt::format("{}refusal/{}", prefix_, id);
 }

@@ -55,6 +55,9 @@ struct RoundPlan {
   std::string store_url;  // the workers'
   std::string token;
   int restarts = 0;
+  // Of the host for which the plan is, where it joins a job that re-forms in
+  // place and runs already; negative: by the order of the hosts.
+  int first_rank = -1;
 };
 
 // A later kind replaces an earlier one in the store.
@@ -84,7 +87,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAgreement, version, job, least, most,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProgramCard, host, identity)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts,
+                                   first_rank)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 
@@ -116,6 +120,9 @@ class RoundKeys {
   // The card of the launcher that came as the `index`-th, from 0.
   std::string card(int index) const;
   std::string plan() const { return prefix_ + "plan"; }
+  // The plan for a launcher that joins a job which re-forms in place, after the
+  // others have begun.
+  std::string late_plan(std::string_view id) const;
   // Why the launcher cannot take part, a text.
   std::string refusal(std::string_view id) const;
   std::string fault() const { return prefix_ + "fault"; }

@@ -232,6 +232,14 @@ bool ElasticRounds::has_complete_round(const State& state) const {
   return false;
 }
 
+std::vector<int> ElasticRounds::join(const std::string& launcher, int workers) {
+  return change([&](State& state) {
+    std::vector<int> ids;
+    for (int i = 0; i < workers; ++i) ids.push_back(state.add(launcher));
+    return ids;
+  });
+}
+
 void ElasticRounds::is_ready(int id) {
   change([&](State& state) {
     if (!state.is_living(id) || !state.over.empty()) return false;

@@ -76,7 +76,10 @@ class ElasticRounds {
   // end. They are not replaced.
   Decision lost(const std::string& launcher, ElasticDeath death);
 
-  // The replacement `id` waits for a round.
+  // Gives ids to `workers` that this launcher starts after the first round.
+  std::vector<int> join(const std::string& launcher, int workers);
+
+  // Worker `id`, a replacement or one of join(), waits for a round.
   void is_ready(int id);
 
   // Worker `id` has returned 0: no further round begins.

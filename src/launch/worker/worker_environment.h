@@ -20,6 +20,8 @@ struct JobEnvironment {
   int world_size = 0;
   int group_rank = 0;  // of this host among the hosts
   int group_world_size = 1;
+  // These workers join a job that re-forms in place and runs already.
+  bool joins_late = false;
   std::string master_address = "127.0.0.1";
   // How often the workers were started again, and may be.
   int restarts = 0;
