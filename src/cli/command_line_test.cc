@@ -66,11 +66,13 @@ TEST(CommandLine, RunRefusesToReformInPlaceWhereItCannot) {
   EXPECT_THAT(
       error_of({"run", "-n", "2", "--in-place", "--min-ranks", "3", "./x"}),
       HasSubstr("--min-ranks is 3, but the job has 2 ranks"));
-  EXPECT_THAT(error_of({"run", "--in-place", "--rdzv-endpoint=a:1",
-                        "--nnodes=1:2", "./program"}),
-              HasSubstr("--in-place is for one host"));
-  EXPECT_THAT(error_of({"run", "--in-place", "-Ha:1,b:1", "./program"}),
-              HasSubstr("--in-place is for one host"));
+}
+
+TEST(CommandLine, RunTakesMoreMinRanksThanThisHostHasWhereThereAreOthers) {
+  const RunOptions options =
+      parse_run({"-n", "2", "--in-place", "--min-ranks", "3", "--nnodes=2",
+                 "--rdzv-endpoint=a:1", "./program"});
+  EXPECT_EQ(options.reform.min_ranks, 3);
 }
 
 TEST(CommandLine, TakesMpirunsNpForN) {

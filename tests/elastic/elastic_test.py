@@ -10,38 +10,20 @@ the test too, so `--rounds 1` with that seed repeats a round.
 """
 import os
 import random
-import re
 import subprocess
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hosts"))
 from fault_table import FaultTable
 from leftovers import Leftovers
+from training import MEASURED, lines_of, recoveries, replay
 
 COMMAND = os.environ["LOCKSTEP_COMMAND"]
 RANK = os.environ["LOCKSTEP_ELASTIC_RANK"]
 SEED = int(os.environ.get("LOCKSTEP_SEED", random.SystemRandom().randrange(2**31)))
 TIMEOUT = 300
-MEASURED = "seconds from a death to the end of the next group's first step"
-
-
-def lines_of(kind, text):
-    """The numbers of lines such as `begin size=3 step=0`, one dictionary each."""
-    return [dict(re.findall(r"(\w+)=(\w+)", line)) for line in
-            re.findall(rf"\b{kind} (\w+=.*)", text)]
-
-
-def recoveries(text):
-    """Of each death the seconds until a new group had done a step."""
-    deaths, steps = (sorted(int(line["at"]) for line in lines_of(kind, text))
-                     for kind in ("death", "stepped"))
-    next_steps = (next((step for step in steps if step > death), None)
-                  for death in deaths)
-    return [(step - death) / 1e9 for death, step in zip(deaths, next_steps)
-            if step is not None]
 
 
 class Elastic(unittest.TestCase):
@@ -50,7 +32,6 @@ class Elastic(unittest.TestCase):
     def setUp(self):
         # Another sequence for each test, the same in any order of tests.
         self.random = random.Random(f"{self.seed} {self.id()}")
-        self.folder = self.enterContext(tempfile.TemporaryDirectory())
         self.deaths, self.recovered = 0, []
 
     def start(self, flags, *arguments):
@@ -72,21 +53,6 @@ class Elastic(unittest.TestCase):
         return ([(int(line["size"]), int(line["step"])) for line in begins],
                 lines_of("end", out))
 
-    def replay(self, groups, last):
-        """The weights of an undisturbed training with these groups."""
-        weights, before = None, ""
-        ends = [step for _, step in groups[1:]] + [last]
-        for number, ((size, begin), end) in enumerate(zip(groups, ends)):
-            if begin == end:
-                continue
-            after = os.path.join(self.folder, str(number))
-            code, out = self.start(
-                ["-n", str(size)], f"from={begin}", f"to={end}", f"out={after}",
-                *([f"in={before}"] if before else []))
-            self.assertEqual(code, 0, self.text)
-            weights, before = lines_of("end", out)[0]["weights"], after
-        return weights
-
     def check(self, groups, ends, size):
         text = self.text
         self.assertEqual(len(ends), size, text)
@@ -95,7 +61,7 @@ class Elastic(unittest.TestCase):
         self.assertEqual(len({end["step"] for end in ends}), 1, text)
         # A replay begins with worker 0's initial weights.
         self.assertEqual(ends[0]["weights"],
-                         self.replay(groups, int(ends[0]["step"])),
+                         replay([COMMAND, "run"], RANK, groups, int(ends[0]["step"])),
                          f"{text}\ngroups {groups}")
 
     def moment(self, worker):

@@ -381,6 +381,12 @@ class CommandsWithoutSlurm(Commands):
             self.expect(command, "rank 2 was killed by signal 9",
                         "200 steps, in 2 groups")
 
+    @runs("lockstep run -n 2 --nnodes 1:2 --rdzv-endpoint node-a:29400 --in-place "
+          "--min-ranks 2 ./elastic 55")
+    def test_elastic_training_on_two_hosts(self, command):
+        self.expect_on_both(command, command, r"rank 3 was killed by signal 9",
+                            "rank 2 of 3: 200 steps, in 2 groups")
+
     # Reading an error.
 
     @runs("lockstep run -n 3 ./errors exception", "lockstep run -n 3 ./errors crash",

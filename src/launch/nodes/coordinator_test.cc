@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/testing/test_timeout.h"
+#include "src/launch/worker/elastic_rounds.h"
 
 namespace lockstep {
 namespace {
@@ -256,6 +257,112 @@ TEST_F(CoordinatorTest, EndsOnceLaunchersThatWaitForARestartHaveRead) {
   EXPECT_EQ(decode<RoundVerdict>(get(std::string(kOverKey))).next, "finish");
   read_by({"a", "b", "spare"});
   coordinator.reset();
+}
+
+// Hosts with one worker each.
+class CoordinatorInPlace : public CoordinatorTest {
+ protected:
+  std::unique_ptr<Coordinator> coordinate(int min_ranks) const {
+    return std::make_unique<Coordinator>(
+        store_, CoordinatorOptions{.least = 2,
+                                   .most = 2,
+                                   .min_ranks = min_ranks,
+                                   .join_timeout = 24h,
+                                   .last_call = 24h,
+                                   .end_timeout = 24h});
+  }
+
+  // As the launchers of `a` and `b` do, which have come.
+  std::shared_ptr<Store> workers_store() {
+    const auto plan = decode<RoundPlan>(get(RoundKeys(0).plan()));
+    return open_store(plan.store_url,
+                      {.token = plan.token, .deadline = kTimeout});
+  }
+
+  static std::string members(Store& store, int round) {
+    return to_text(store.get(elastic_round_key(round), kTimeout));
+  }
+
+  void end_well(const std::string& id) {
+    set(RoundKeys(0).done(id));
+    set(RoundKeys(0).ended(id));
+  }
+};
+
+TEST_F(CoordinatorInPlace, GoesOnWithoutALostHostAndTakesAnotherOneIn) {
+  const auto coordinator = coordinate(1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  const auto store = workers_store();
+  EXPECT_EQ(members(*store, 1), "0 1");
+  set(RoundKeys(0).lost("b"));
+  EXPECT_EQ(members(*store, 2), "0");
+  come(0, 2, "c");
+  const auto plan = decode<RoundPlan>(get(RoundKeys(0).late_plan("c")));
+  EXPECT_EQ(plan.first_rank, 1);
+  EXPECT_EQ(plan.nodes.size(), 2);
+  ElasticRounds rounds(store);
+  EXPECT_THAT(rounds.join("c", 1), ElementsAre(2));
+  rounds.is_ready(2);
+  EXPECT_EQ(members(*store, 3), "0 2");
+  end_well("c");
+  end_well("a");
+  EXPECT_EQ(verdict_of(0).next, "finish");
+  read_by({"a", "c"});
+}
+
+TEST_F(CoordinatorInPlace, TakesAHostThatIsTooManyInOnceAnotherOneIsLost) {
+  const auto coordinator = coordinate(1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  const auto store = workers_store();
+  come(0, 2, "c");
+  come(0, 3, "d");
+  set(RoundKeys(0).lost("a"));
+  // Beside b it could only begin with rank 2.
+  EXPECT_EQ(decode<RoundPlan>(get(RoundKeys(0).late_plan("c"))).first_rank, 0);
+  set(RoundKeys(0).lost("c"));
+  EXPECT_EQ(decode<RoundPlan>(get(RoundKeys(0).late_plan("d"))).first_rank, 0);
+  end_well("b");
+  end_well("d");
+  EXPECT_EQ(verdict_of(0).next, "finish");
+  read_by({"b", "d"});
+}
+
+TEST_F(CoordinatorInPlace, EndsTheJobWhereTooFewRanksRemain) {
+  const auto coordinator = coordinate(0);  // all
+  come(0, 0, "a");
+  come(0, 1, "b");
+  workers_store();
+  set(RoundKeys(0).lost("b"));
+  set(RoundKeys(0).ended("a"));
+  EXPECT_EQ(verdict_of(0).next, "fail");
+  EXPECT_THAT(verdict_of(0).fault.text, HasSubstr("the launcher on host b"));
+  read_by({"a"});
+}
+
+TEST_F(CoordinatorInPlace, NamesTheDeathThatTheOthersCouldNotSurvive) {
+  const auto coordinator = coordinate(1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  ElasticRounds rounds(workers_store());
+  rounds.died(1, {.text = "rank 1 was killed", .exit_code = 137});
+  end_well("b");
+  report(0, "rank 0 lost a peer", RoundFaultKind::kPeer);
+  set(RoundKeys(0).ended("a"));
+  EXPECT_EQ(verdict_of(0).fault.text, "rank 1 was killed");
+  EXPECT_EQ(verdict_of(0).fault.exit_code, 137);
+  read_by({"a", "b"});
+}
+
+TEST_F(CoordinatorInPlace, RefusesMoreMinRanksThanTheHostsHave) {
+  const auto coordinator = coordinate(3);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  EXPECT_THAT(get(RoundKeys(0).refusal("a")),
+              HasSubstr("--min-ranks is 3, but the hosts that came start 2"));
+  EXPECT_EQ(verdict_of(0).fault.exit_code, 2);
+  read_by({"a", "b"});
 }
 
 }  // namespace
