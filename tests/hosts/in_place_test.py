@@ -125,8 +125,8 @@ class Round:
         self.start_both(2)
         self.note()
         run(HOSTS, self.chance.choice(["cut", "mute"]), "1")
-        self.until(lambda: 2 in self.sizes() and
-                   self.hosts[1].process.poll() is not None)
+        self.until(lambda: 2 in self.sizes())
+        self.hosts[1].process.wait(PATIENCE_SECONDS)
         run(HOSTS, "mend", "1")
         return 2
 
