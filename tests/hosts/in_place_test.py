@@ -125,6 +125,8 @@ class Round:
         self.start_both(2)
         self.note()
         run(HOSTS, self.chance.choice(["cut", "mute"]), "1")
+        if self.chance.random() < 0.5:  # its launcher cannot tell the others
+            self.kill_rank_of(1)
         self.until(lambda: 2 in self.sizes())
         self.hosts[1].process.wait(PATIENCE_SECONDS)
         run(HOSTS, "mend", "1")

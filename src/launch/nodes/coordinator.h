@@ -26,6 +26,8 @@
 
 namespace lockstep {
 
+class HostRound;
+
 struct CoordinatorOptions {
   int least = 1;  // hosts
   int most = 1;
@@ -69,10 +71,8 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
 
  private:
-  class Round;
-
   void run();
-  void part(Round& last, int number);
+  void part(HostRound& last, int number);
   // Publishes that round `number` cannot go on.
   void give_up(int number, const std::string& reason) noexcept;
 

@@ -396,7 +396,9 @@ int HostLaunchers::code_of_a_good_end() {
   const std::set<int> with_ranks = hosts_with_ranks();
   int code = 0;
   for (const auto& host : hosts_) {
-    if (host->status().ended_well() || !with_ranks.contains(host->rank()))
+    const bool did_without = options_.min_ranks >= 0 && host->was_lost();
+    if (host->status().ended_well() || did_without ||
+        !with_ranks.contains(host->rank()))
       continue;
     tell(
         fmt::format("the ranks on {} ended well, but its launcher {}: its last "

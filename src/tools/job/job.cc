@@ -189,17 +189,21 @@ RoundEnd Rounds::run_here() {
   return {.again = true, .because = summary_of(*result.failure)};
 }
 
-// A program that this host cannot start ends the job on every host.
+// A program that this host cannot start, for example, ends the job on every
+// host.
 JobResult Rounds::launch_or_report(Node& node) try {
   return launch();
 } catch (const std::exception& error) {
   const auto* program = dynamic_cast<const CannotExecute*>(&error);
-  node.report(fmt::format("the launcher on {} cannot start its workers: {}",
-                          own_host_name(), first_line(error.what())),
+  node.report(fmt::format("the launcher on {} {}: {}", own_host_name(),
+                          program ? "cannot start its workers" : "failed",
+                          first_line(error.what())),
               program == nullptr ? kExitFailed : program->exit_code(),
               RoundFaultKind::kFinal);
   try {
     node.finish(false);  // the others may read it from this launcher's store
+  } catch (const RendezvousLost&) {
+    if (!program) throw;  // which explains a store that does not answer
   } catch (const Error&) {
   }
   throw;

@@ -1,0 +1,107 @@
+// The round of a job that re-forms in place: it goes on without the hosts that
+// are lost, and takes others in.
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "src/base/exit_codes.h"
+#include "src/launch/nodes/host_round.h"
+
+namespace lockstep {
+
+int HostRound::ranks() const {
+  int sum = 0;
+  for (const NodeCard& node : nodes_) sum += node.workers;
+  return sum;
+}
+
+bool HostRound::has_enough_ranks() {
+  if (ranks() >= options_.min_ranks) return true;
+  const std::string summary =
+      fmt::format("--min-ranks is {}, but the hosts that came start {} ranks",
+                  options_.min_ranks, ranks());
+  refuse_all(summary +
+                 "\n  next:    give a smaller number, or more ranks per host "
+                 "(-n)",
+             summary);
+  return false;
+}
+
+void HostRound::begin_in_place(const std::string& token) {
+  const auto store = open_store(
+      url_on_this_host({.host = options_.host, .port = workers_store_->port()}),
+      {.token = token, .deadline = kOwnStoreAnswers});
+  ElasticRounds::Options rounds{
+      .launchers = {},
+      .min_ranks = options_.min_ranks > 0 ? options_.min_ranks : ranks(),
+      .max_restarts = options_.max_restarts};
+  for (int first = 0; const NodeCard& node : nodes_) {
+    rounds.launchers.emplace_back(node.id, node.workers);
+    first_ranks_[node.id] = std::exchange(first, first + node.workers);
+  }
+  ElasticRounds::begin(*store, rounds);
+  in_place_ = std::make_unique<ElasticRounds>(store);
+}
+
+// Takes in the hosts that have come since the job began, as far as --nnodes
+// allows, until the training has ended.
+void HostRound::admit_spares(std::vector<std::string>& working) {
+  while (!spares_.empty() && static_cast<int>(nodes_.size()) < options_.most) {
+    in_place_->refresh();
+    if (in_place_->is_over()) return;
+    working.push_back(spares_.front().id);
+    admit(spares_.front());
+    spares_.erase(spares_.begin());
+  }
+}
+
+void HostRound::admit(NodeCard node) {
+  const std::string key = keys_.late_plan(node.id);
+  RoundPlan plan = plan_;
+  plan.restarts = 1;  // as for replacements, at least
+  plan.first_rank = first_ranks_[node.id] = first_free_rank(node.workers);
+  nodes_.push_back(std::move(node));
+  plan.nodes = nodes_;
+  store_.set(key, to_bytes(encode(plan)), kOwnStoreAnswers);
+}
+
+// So that no two living workers are started with the same rank.
+int HostRound::first_free_rank(int workers) const {
+  int rank = 0;
+  for (bool is_free = false; !is_free;) {
+    is_free = true;
+    for (const NodeCard& node : nodes_) {
+      const int first = first_ranks_.at(node.id);
+      if (rank + workers <= first || first + node.workers <= rank) continue;
+      rank = first + node.workers;
+      is_free = false;
+    }
+  }
+  return rank;
+}
+
+// Workers that have ended well have ended the training.
+bool HostRound::goes_on_without(const NodeCard& node, bool is_working) {
+  if (!in_place_) return false;
+  return !is_working ||
+         in_place_->lost(node.id, {.text = loss_of(node)}).next !=
+             ElasticRounds::Next::kEndJob;
+}
+
+// Workers that only lost a peer may have lost one with whose death the job was
+// to go on, but no group has formed since, as in a program without
+// elastic::run().
+void HostRound::explain(RoundFault& fault) {
+  if (fault.kind != RoundFaultKind::kPeer) return;
+  in_place_->refresh();
+  const auto death = in_place_->unsurvived_death();
+  if (!death) return;
+  fault.text = death->text;
+  fault.exit_code = death->exit_code;
+}
+
+void HostRound::take_spare() {
+  if (auto card = next_card()) spares_.push_back(*std::move(card));
+}
+
+}  // namespace lockstep
