@@ -180,7 +180,7 @@ std::string_view name_of(StartedBy launcher) {
     case StartedBy::kNone:
       return "none";
     case StartedBy::kTorchrun:
-      return "torchrun";
+      return "torchrun or lockstep run";
     case StartedBy::kMpirun:
       return "mpirun";
     case StartedBy::kHydra:

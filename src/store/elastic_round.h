@@ -30,6 +30,10 @@ inline constexpr const char* kElasticIdVariable = "LOCKSTEP_ELASTIC_ID";
 // The launcher sets it to the reason why no further round follows.
 inline constexpr const char* kElasticOver = "elastic/over";
 
+// A member of a round sets it, to its error, before it gives up because no
+// further round has begun in time: a rank is stopped or hangs, and lives.
+inline constexpr const char* kElasticStalled = "elastic/stalled";
+
 std::string elastic_round_key(int number);
 // Worker `id` sets it once it waits for a round.
 std::string elastic_ready_key(int id);

@@ -9,6 +9,7 @@
 //   fail_reset=ID   worker ID then exits with code 9
 //   die_leaving=ID:US  the same US microseconds after it lost its first group
 //   die_after=ID    worker ID is killed when it has ended its training
+//   stop=ID:STEP    worker ID stops itself by SIGSTOP when it begins step STEP
 //   again=1         calls run() a second time
 //   die_start=ID    worker ID is killed when it starts
 //   in=FILE out=FILE from=A to=B   an undisturbed training from step A to B,
@@ -173,6 +174,9 @@ class Training {
       if (!death.empty() && death[0] == own_id() && death[1] == step_ &&
           calls_ == 1)
         die_after(death[2]);
+      if (const auto stop = numbers_in(text_of(arguments_, "stop"));
+          !stop.empty() && stop[0] == own_id() && stop[1] == step_)
+        ::kill(::getpid(), SIGSTOP);
       take_step(model, optimizer_, step_);
       if (step_ == begin && lockstep::rank() == 0)
         std::printf("stepped at=%lld\n", now());

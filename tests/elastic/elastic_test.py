@@ -34,12 +34,12 @@ class Elastic(unittest.TestCase):
         self.random = random.Random(f"{self.seed} {self.id()}")
         self.deaths, self.recovered = 0, []
 
-    def start(self, flags, *arguments):
+    def start(self, flags, *arguments, **variables):
         done = subprocess.run(
             [COMMAND, "run", *flags, RANK, *arguments], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             timeout=TIMEOUT,
-            env={**os.environ, "LOCKSTEP_RENDEZVOUS_TIMEOUT": "60"})
+            env={**os.environ, "LOCKSTEP_RENDEZVOUS_TIMEOUT": "60", **variables})
         self.text = f"seed {self.seed}, {self.id()}\n{done.stdout}"
         self.deaths += len(lines_of("death", done.stdout))
         self.recovered += recoveries(done.stdout)
@@ -174,6 +174,12 @@ class Elastic(unittest.TestCase):
                 # It died after the training had ended on all ranks.
                 self.assertEqual(code, 137, self.text)
                 self.assertIn("rank 2", out)
+
+    def test_ends_where_a_rank_hangs_and_lives(self):
+        code, out = self.start(["-n3", "--in-place", "--min-ranks=1"], "stop=1:5",
+                               LOCKSTEP_TIMEOUT="1", LOCKSTEP_RENDEZVOUS_TIMEOUT="1")
+        self.assertEqual(code, 134, self.text)
+        self.assertIn("a rank is slow or stopped", out)
 
     def test_refuses_a_second_run(self):
         code, out = self.start(["-n2", "--in-place"], "steps=5", "again=1")

@@ -2,7 +2,7 @@
 // its time on, under `lockstep run`.
 //
 //     StepReport report(group);
-//     while (auto batch = loader.next()) {
+//     while (auto batch = loader.next(Deadline::never())) {
 //       report.data_ready();
 //       train(*batch);
 //       report.step_done(batch->size());

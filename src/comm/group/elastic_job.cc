@@ -45,15 +45,7 @@ const ElasticRound& ElasticJob::await_round(Deadline deadline) {
             "ended before",
             to_text(store_->get(kElasticOver, kStoreAnswers))));
     } catch (const Timeout&) {
-      throw Timeout(fmt::format(
-          "init_process_group: the launcher has begun no round after round {} "
-          "for worker {}\n"
-          "  likely:  no process has ended: a rank is slow or stopped, or has "
-          "left the group; or a replacement does not call "
-          "init_process_group()\n"
-          "  next:    read the logs of all ranks; LOCKSTEP_RENDEZVOUS_TIMEOUT "
-          "says how long to wait",
-          seen_, id_));
+      give_up();
     }
     std::optional<ElasticRound> newest;
     while (auto next = find(seen_ + 1)) {
@@ -62,6 +54,23 @@ const ElasticRound& ElasticJob::await_round(Deadline deadline) {
     }
     if (newest && is_member(*newest)) return round_ = *std::move(newest);
   }
+}
+
+void ElasticJob::give_up() {
+  const Timeout error(fmt::format(
+      "init_process_group: the launcher has begun no round after round {} for "
+      "worker {}\n"
+      "  likely:  no process has ended: a rank is slow or stopped, or has left "
+      "the group; or a replacement does not call init_process_group()\n"
+      "  next:    read the logs of all ranks; LOCKSTEP_RENDEZVOUS_TIMEOUT says "
+      "how long to wait",
+      seen_, id_));
+  if (round_.number > 0) try {
+      store_->set(kElasticStalled, to_bytes(error.what()), kStoreAnswers);
+    } catch (const Error&) {
+      // The launcher sees that this worker ends.
+    }
+  throw error;
 }
 
 void ElasticJob::formed() {

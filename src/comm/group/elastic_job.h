@@ -55,6 +55,7 @@ class ElasticJob {
   bool is_first_worker();
 
  private:
+  [[noreturn]] void give_up();
   std::optional<ElasticRound> find(int number);
   bool is_member(const ElasticRound& round) const;
 

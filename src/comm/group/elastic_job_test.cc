@@ -70,6 +70,18 @@ TEST_F(ElasticJobTest, SaysWhyNoRoundFollows) {
               HasSubstr("worker 0 has ended"));
 }
 
+TEST_F(ElasticJobTest, TellsTheLauncherThatAMemberGivesUp) {
+  begin(1, "0 1");
+  ElasticJob replacement(2, store_);
+  EXPECT_THROW(replacement.await_round(10ms), Timeout);
+  EXPECT_THROW(store_->get(kElasticStalled, 0ms), Timeout);
+  ElasticJob member(1, store_);
+  member.await_round(1s);
+  EXPECT_THROW(member.await_round(10ms), Timeout);
+  EXPECT_THAT(to_text(store_->get(kElasticStalled, 1s)),
+              HasSubstr("for worker 1"));
+}
+
 TEST(RoundStore, EndsItsWaitsOnceTheNextRoundHasBegun) {
   const auto job_store = open_store("memory:");
   RoundStore round(job_store, 3);

@@ -14,8 +14,8 @@ namespace fs = std::filesystem;
 
 // Empty where the file cannot be read.
 std::string text_of(const fs::path& file) try {
-  constexpr std::size_t kMostBytes = std::size_t{1} << 20U;
-  return read_text_file(file, kMostBytes);
+  constexpr std::size_t kMost = std::size_t{1} << 20U;  // bytes
+  return read_text_file(file, kMost);
 } catch (const Error&) {
   return {};
 }

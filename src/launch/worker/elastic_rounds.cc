@@ -193,7 +193,8 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
   const bool can_go_on = std::ranges::any_of(members, [&](int member) {
     return state.is_living(member) && has_state(state, member);
   });
-  if (!state.over.empty() || !can_go_on || (had_part && !fail_rounds(state)))
+  if (!state.over.empty() || !can_go_on || (had_part && has_stalled()) ||
+      (had_part && !fail_rounds(state)))
     return {.next = Next::kEndJob};
   const bool replace = can_replace && state.restarts < state.max_restarts;
   if (!replace && std::ssize(state.living) < state.min_ranks)
@@ -212,6 +213,12 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
 // worker has no part in the job's result.
 bool ElasticRounds::has_state(const State& state, int id) const {
   return id < state.first_workers || has_joined(*store_, id, kOwnStoreAnswers);
+}
+
+// Whether members have given up because another one is stopped or hangs: it
+// would be left.
+bool ElasticRounds::has_stalled() const {
+  return !peek(*store_, kElasticStalled, kOwnStoreAnswers).empty();
 }
 
 // Records that no round that has begun ends with the training. Returns false if

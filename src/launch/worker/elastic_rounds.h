@@ -111,6 +111,7 @@ class ElasticRounds {
   Decision decide(State& state, const std::vector<int>& dead, bool can_replace,
                   ElasticDeath death) const;
   bool has_state(const State& state, int id) const;
+  bool has_stalled() const;
   bool fail_rounds(State& state) const;
   bool has_complete_round(const State& state) const;
 

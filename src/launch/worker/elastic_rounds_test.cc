@@ -192,6 +192,13 @@ TEST_F(ElasticRoundsTest, LetNoMemberEndTheTrainingOfARoundInWhichOneDied) {
   EXPECT_EQ(died(rounds, 1), Next::kEndJob);
 }
 
+TEST_F(ElasticRoundsTest, EndTheJobWhereMembersGiveUpOnOneThatLives) {
+  begin(3, 1, 5);
+  ElasticRounds rounds(store_);
+  store_->set(kElasticStalled, to_bytes("no round"), 1s);
+  EXPECT_EQ(died(rounds, 0), Next::kEndJob);
+}
+
 // The launchers "a" and "b" of two hosts, with the workers 0, 1 and 2, 3.
 class ElasticRoundsOfTwoHosts : public ElasticRoundsTest {
  protected:

@@ -76,9 +76,7 @@ void join_ranks_of_launcher(const LaunchOptions& options,
   if (*place.rank == 0)
     tell(fmt::format("joins the {} rank{} that {} started", *place.world_size,
                      *place.world_size == 1 ? "" : "s",
-                     place.launcher == StartedBy::kTorchrun
-                         ? "torchrun or lockstep run"
-                         : name_of(place.launcher)));
+                     name_of(place.launcher)));
   // So that launchers see their rank as the process itself.
   become(options.command, options.environment);
 }

@@ -295,15 +295,20 @@ void run(State& state, const std::function<void(State&)>& train,
       if (job == nullptr) return;
       cause = end_together(*job);
       if (cause->empty()) return;
-      log(LogLevel::kWarn, "elastic::run leaves the group: " + *cause);
     } catch (const HostsUpdatedInterrupt&) {
       if (job == nullptr) throw;
       cause.reset();
-    } catch (const std::exception& error) {
-      if (job == nullptr || !is_groups_failure(error)) throw;
+    } catch (const PeerFailure& error) {
+      if (job == nullptr) throw;
       cause = error.what();
-      log(LogLevel::kWarn, "elastic::run leaves the group: " + *cause);
-    }
+    } catch (const NetworkError& error) {
+      if (job == nullptr) throw;
+      cause = error.what();
+    } catch (const Timeout& error) {
+      if (job == nullptr) throw;
+      cause = error.what();
+    }  // no other: a program that ends by it shows where it comes from
+    if (cause) log(LogLevel::kWarn, "elastic::run leaves the group: " + *cause);
     // First, so that no peer writes to what restore() allocates.
     destroy_process_group();
     if (cause) state.restore();
