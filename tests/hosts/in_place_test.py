@@ -19,7 +19,7 @@ from signal import SIGKILL
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "elastic"))
 from fault_table import FaultTable
-from host_launcher import PORT, PROMISED, Launcher, pids_on, run, signal_all
+from host_launcher import PORT, Launcher, pids_on, run, signal_all
 from leftovers import Leftovers
 from training import MEASURED, lines_of, replay
 
@@ -49,11 +49,13 @@ class Round:
 
     def start(self, host):
         endpoint = os.environ["HOST_ADDRESSES"].split(",")[0]
+        self.launch(host, "-n", str(PER_HOST), "--nnodes", self.nodes,
+                    "--rdzv-endpoint", f"{endpoint}:{PORT}")
+
+    def launch(self, host, *where):
         self.hosts[host] = Launcher(
-            HOSTS, host,
-            [LOCKSTEP, "run", "-n", str(PER_HOST), "--nnodes", self.nodes,
-             "--rdzv-endpoint", f"{endpoint}:{PORT}", "--in-place",
-             "--min-ranks", "2", *self.flags, RANK, *self.arguments],
+            HOSTS, host, [LOCKSTEP, "run", *where, "--in-place", "--min-ranks", "2",
+                          *self.flags, RANK, *self.arguments],
             {"LOCKSTEP_BACKEND": self.backend, "OMP_NUM_THREADS": "1",
              "LOCKSTEP_RENDEZVOUS_TIMEOUT": "60"})
         self.all.append(self.hosts[host])
@@ -63,6 +65,9 @@ class Round:
         self.flags, self.arguments = flags, [f"steps={steps}", f"size={size}"]
         self.start(0)
         self.start(1)
+        self.wait_for_steps()
+
+    def wait_for_steps(self):
         self.until(lambda: self.lines("stepped"))
         self.pause.wait(self.chance.uniform(0, 0.5))
 
@@ -111,6 +116,13 @@ class Round:
 
     def loses_a_host(self):
         self.start_both(2)
+        self.end_host("all")
+        return 2
+
+    def loses_a_host_over_ssh(self):
+        self.flags, self.arguments = [], ["steps=20", "size=2"]
+        self.launch(0, "-H", "host0:2,host1:2", "--ssh", f"{HOSTS} rsh")
+        self.wait_for_steps()
         self.end_host("all")
         return 2
 
@@ -173,10 +185,10 @@ class Round:
 
     def run(self, kind):
         size = kind(self)
-        for launcher in self.hosts:
+        for launcher in self.all:
             launcher.process.wait(PATIENCE_SECONDS)
         if size is None:
-            assert PROMISED[0] and self.hosts[1].process.poll() not in (0, None)
+            assert self.hosts[1].process.poll() not in (0, None), "the job succeeded"
             assert not self.lines("end"), "a rank has ended its training"
         else:
             assert self.hosts[0].process.poll() == 0, "the job failed"
@@ -213,7 +225,8 @@ class Round:
 KINDS = [Round.loses_a_launcher, Round.takes_a_host_back, Round.loses_the_server,
          Round.replaces_a_rank, Round.loses_a_host_without_a_word,
          Round.loses_a_rank_on_each_host, Round.loses_a_host,
-         Round.loses_a_rank_and_then_a_launcher, Round.loses_a_link]
+         Round.loses_a_rank_and_then_a_launcher, Round.loses_a_host_over_ssh,
+         Round.loses_a_link]
 
 
 def do_round(number, table):

@@ -74,6 +74,7 @@ void Launcher::tell_of_lost_launchers() {
 }
 
 void Launcher::watch_rounds(PollSet& set) {
+  if (phase_ != Phase::kRunning) return;
   if (changes_)
     set.watch(changes_->descriptor(), POLLIN, [this] { note_changes(); });
   for (const Slot& slot : slots_)
