@@ -82,8 +82,10 @@ struct RoundVerdict {
   int round = 0;
 };
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodesAgreement, version, job, least, most,
-                                   max_restarts, min_ranks)
+// What another version leaves out, or adds, does not hide its version.
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(NodesAgreement, version, job,
+                                                least, most, max_restarts,
+                                                min_ranks)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProgramCard, host, identity)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)
