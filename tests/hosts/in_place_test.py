@@ -133,6 +133,15 @@ class Round:
         run(HOSTS, "mend", "1")
         return 2
 
+    def loses_a_link_for_a_moment(self):
+        """The connections hold, also where a launcher has to tell of a death."""
+        self.start_both(4, flags=["--max-restarts", "1"], steps=MANY_STEPS)
+        run(HOSTS, self.chance.choice(["cut", "mute"]), "1")
+        self.kill_rank_of(1)
+        self.pause.wait(self.chance.uniform(0, 12))
+        run(HOSTS, "mend", "1")
+        return 4
+
     def loses_a_link(self):
         self.start_both(2)
         self.note()
@@ -175,6 +184,24 @@ class Round:
             self.until(lambda: self.sizes()[-1] == 2)
         self.start(1)
         return 4
+
+    def loses_all_ranks_of_a_host(self):
+        """Its launcher says so and ends, which leaves its place to another one,
+        here of the same host."""
+        self.start_both(4, steps=MANY_STEPS)
+        self.note()
+        signal_all(self.hosts[1].ranks(), SIGKILL)
+        self.hosts[1].process.wait(PATIENCE_SECONDS)
+        self.start(1)
+        return 4
+
+    def loses_a_host_that_came_late(self):
+        self.start_both(2, steps=MANY_STEPS)
+        self.end_host("launcher")
+        self.start(1)
+        self.until(lambda: self.sizes()[-1] == 4)
+        self.hosts[1].signal(SIGKILL)
+        return 2
 
     def loses_the_server(self):
         """The job ends everywhere; host 1 says what to do."""
@@ -226,7 +253,8 @@ KINDS = [Round.loses_a_launcher, Round.takes_a_host_back, Round.loses_the_server
          Round.replaces_a_rank, Round.loses_a_host_without_a_word,
          Round.loses_a_rank_on_each_host, Round.loses_a_host,
          Round.loses_a_rank_and_then_a_launcher, Round.loses_a_host_over_ssh,
-         Round.loses_a_link]
+         Round.loses_all_ranks_of_a_host, Round.loses_a_link_for_a_moment,
+         Round.loses_a_host_that_came_late, Round.loses_a_link]
 
 
 def do_round(number, table):

@@ -13,14 +13,16 @@
 
 namespace lockstep {
 
-void Launcher::note_failures() {
+bool Launcher::note_failures() {
   // Read first and noted last: a death before a good end stays before it.
   const std::vector<int> ended_well = ids_that_ended_well();
+  bool any = false;
   for (const int local : workers_.failed()) {
     if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
       continue;
     const auto place = static_cast<std::size_t>(local);
     if (is_given_up(local)) continue;
+    any = true;
     // Its last lines say whether another rank is the cause.
     workers_.all()[place]->drain();
     if (rounds_ && phase_ == Phase::kRunning && goes_on_without(local))
@@ -28,6 +30,7 @@ void Launcher::note_failures() {
     failed_.push_back({local, std::chrono::steady_clock::now()});
   }
   for (const int id : ended_well) note_good_end(id);
+  return any;
 }
 
 std::vector<int> Launcher::failed_local_ranks() const {
@@ -107,7 +110,8 @@ void Launcher::keep_failure() {
 }
 
 void Launcher::report_end() {
-  if (!failed_.empty()) {
+  if (!failed_.empty() ||
+      (result_.ended_elsewhere && unsurvived_death() != nullptr)) {
     result_.failure = cause();
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();

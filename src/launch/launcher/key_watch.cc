@@ -23,7 +23,7 @@ KeyWatch::~KeyWatch() {
 void KeyWatch::run() {
   try {
     const auto store =
-        open_store(url_, {.token = token_, .deadline = kOwnStoreAnswers});
+        open_store(url_, {.token = token_, .deadline = kJobStoreAnswers});
     store->wait_any(keys_, Deadline::never(), &cancelled_);
     set_.signal();
   } catch (const std::exception& error) {

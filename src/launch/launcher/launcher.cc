@@ -61,8 +61,9 @@ JobResult Launcher::run() {
     tell_workers();
     do {
       while (!over()) turn();
-      look_for_failure();  // a worker may have ended after the last turn
-    } while (!over());     // and another one may have taken its place
+      // A worker may have ended after the last turn, and so may another one
+      // that took its place.
+    } while (look_for_failure() || !over());
     if (!failed_.empty()) announce_failure();
   } catch (...) {
     signal_everything(SIGKILL);
@@ -86,7 +87,9 @@ void Launcher::start_workers() {
   cores_ = place_workers(options_.binding, options_.job.workers);
   if (options_.after_death == AfterDeath::kReformInPlace) begin_rounds();
   for (int local = 0; local < options_.job.workers; ++local)
-    workers_.add(make_worker(local, options_.job.restarts));
+    workers_.add(make_worker(
+        local, rounds_ ? slots_[static_cast<std::size_t>(local)].restarts
+                       : options_.job.restarts));
 }
 
 // The worker that starts after `restarts` restarts of the job or, in a job that
@@ -248,18 +251,18 @@ void Launcher::records_came() {
                 options_.job.dump_directory));
 }
 
-void Launcher::look_for_failure() {
+bool Launcher::look_for_failure() {
   if (phase_ == Phase::kCollecting) {
     const bool all_ended = workers_.ended();  // first: all their ends are noted
-    note_failures();
+    const bool found = note_failures();
     if (all_ended || (!collector_ && knows_the_cause())) {
       announce_failure();
       end_job();
     }
-    return;
+    return found;
   }
-  if (phase_ != Phase::kRunning) return;
-  note_failures();
+  if (phase_ != Phase::kRunning) return false;
+  const bool found = note_failures();
   if (!failed_.empty()) {
     collector_.reset();
     collect_records(kLastRecords);
@@ -274,6 +277,7 @@ void Launcher::look_for_failure() {
   } else if (workers_.ended() && !over()) {
     end_job();  // all succeeded, but a process that they started still runs
   }
+  return found;
 }
 
 void Launcher::look_for_time() {

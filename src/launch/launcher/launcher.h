@@ -139,9 +139,10 @@ class Launcher {
   void collect_records(Deadline deadline);
   void records_came();
   void reap_orphans();
-  void look_for_failure();
-  // Records the workers that failed since the last call.
-  void note_failures();
+  // Whether it has found one, or a death that the job survives.
+  bool look_for_failure();
+  // Records the workers that failed since the last call; whether there are any.
+  bool note_failures();
 
   // Those of a job that re-forms in place; see reform.cc.
   void begin_rounds();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -17,17 +16,18 @@ namespace lockstep {
 void Launcher::begin_rounds() {
   const JobEnvironment& job = options_.job;
   const auto store = open_store(
-      job.store_url, {.token = job.token, .deadline = kOwnStoreAnswers});
+      job.store_url, {.token = job.token, .deadline = kJobStoreAnswers});
   if (options_.launcher_id.empty())
     ElasticRounds::begin(*store, {.launchers = {{"", job.workers}},
                                   .min_ranks = options_.min_ranks,
                                   .max_restarts = job.max_restarts});
   rounds_ = std::make_unique<ElasticRounds>(store);
-  std::vector<int> ids(static_cast<std::size_t>(job.workers));
-  std::iota(ids.begin(), ids.end(), job.first_rank);
-  if (job.joins_late) ids = rounds_->join(options_.launcher_id, job.workers);
-  for (const int id : ids) {
-    slots_.push_back({.id = id, .restarts = job.restarts});
+  ElasticRounds::Joined all{.ids = {}, .start = job.restarts};
+  for (int local = 0; local < job.workers; ++local)
+    all.ids.push_back(job.first_rank + local);
+  if (job.joins_late) all = rounds_->join(options_.launcher_id, job.workers);
+  for (const int id : all.ids) {
+    slots_.push_back({.id = id, .restarts = all.start});
     if (job.joins_late) watch_for_ready(slots_.back());
   }
   watch_other_launchers();
@@ -164,7 +164,7 @@ bool Launcher::replace(int local_rank,
                        const ElasticRounds::Decision& decision) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.id = decision.replacement;
-  slot.restarts = decision.restarts;
+  slot.restarts = decision.start;
   try {
     workers_.replace(make_worker(local_rank, slot.restarts));
   } catch (const std::exception& error) {
@@ -193,13 +193,16 @@ void Launcher::tell_of_death(const WorkerFailure& failure,
                              const ElasticRounds::Decision& decision) {
   const std::string what =
       decision.next == ElasticRounds::Next::kReplace
-          ? fmt::format("starts another in its place (restart {} of {})",
-                        decision.restarts, options_.job.max_restarts)
-          : "goes on without it";
+          ? fmt::format(
+                "the job starts another in its place (restart {} of {})",
+                decision.restarts, options_.job.max_restarts)
+      : rounds_->is_over()
+          ? "it came too late for the training, which has ended"
+          : "the job goes on without it";
   screen_.settle();
   screen_.print_line(
       OutputStream::kErr,
-      fmt::format("lockstep: {}; the job {}", summary_of(failure), what));
+      fmt::format("lockstep: {}; {}", summary_of(failure), what));
 }
 
 }  // namespace lockstep

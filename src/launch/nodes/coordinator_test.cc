@@ -302,7 +302,7 @@ TEST_F(CoordinatorInPlace, GoesOnWithoutALostHostAndTakesAnotherOneIn) {
   EXPECT_EQ(plan.first_rank, 1);
   EXPECT_EQ(plan.nodes.size(), 2);
   ElasticRounds rounds(store);
-  EXPECT_THAT(rounds.join("c", 1), ElementsAre(2));
+  EXPECT_THAT(rounds.join("c", 1).ids, ElementsAre(2));
   rounds.is_ready(2);
   EXPECT_EQ(members(*store, 3), "0 2");
   end_well("c");
@@ -327,6 +327,43 @@ TEST_F(CoordinatorInPlace, TakesAHostThatIsTooManyInOnceAnotherOneIsLost) {
   end_well("d");
   EXPECT_EQ(verdict_of(0).next, "finish");
   read_by({"b", "d"});
+}
+
+// Its workers have come since the coordinator last looked.
+TEST_F(CoordinatorInPlace, NoticesTheLossOfAHostThatCameLate) {
+  const auto coordinator = coordinate(1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  const auto store = workers_store();
+  set(RoundKeys(0).lost("b"));
+  come(0, 2, "c");
+  get(RoundKeys(0).late_plan("c"));
+  ElasticRounds rounds(store);
+  rounds.join("c", 1);
+  rounds.is_ready(2);
+  EXPECT_EQ(members(*store, 3), "0 2");
+  set(RoundKeys(0).lost("c"));
+  EXPECT_EQ(members(*store, 4), "0");
+  end_well("a");
+  EXPECT_EQ(verdict_of(0).next, "finish");
+  read_by({"a"});
+}
+
+TEST_F(CoordinatorInPlace, GivesThePlaceOfAHostWithoutRanksToAnotherOne) {
+  const auto coordinator = coordinate(1);
+  come(0, 0, "a", 0);
+  come(0, 1, "b", 1);
+  ElasticRounds rounds(workers_store());
+  come(0, 2, "b again", 1);
+  rounds.died(1, {.text = "rank 1 was killed"});
+  end_well("b");
+  EXPECT_EQ(get(RoundKeys(0).lost("b")), "no rank is left there");
+  EXPECT_EQ(
+      decode<RoundPlan>(get(RoundKeys(0).late_plan("b again"))).first_rank, 1);
+  end_well("a");
+  end_well("b again");
+  EXPECT_EQ(verdict_of(0).next, "finish");
+  read_by({"a", "b again"});
 }
 
 TEST_F(CoordinatorInPlace, EndsTheJobWhereTooFewRanksRemain) {

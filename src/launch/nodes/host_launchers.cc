@@ -325,8 +325,9 @@ void HostLaunchers::lose(HostLauncher& host) {
   const auto left = std::ranges::count_if(
       hosts_, [](const auto& each) { return !each->has_ended(); });
   // Else the coordinator decides, by the number of ranks.
-  const bool in_place = options_.min_ranks >= 0;
-  if (!in_place && left < options_.order.least)
+  const bool decides_by_ranks =
+      options_.min_ranks >= 0 && is_set(*store_, RoundKeys(0).plan());
+  if (!decides_by_ranks && left < options_.order.least)
     end_job(fmt::format("{} is lost: {}", host.host(), cause));
 }
 

@@ -30,22 +30,21 @@ const NodeCard* HostRound::with_rank_of(const NodeCard& card) const {
   return nullptr;
 }
 
-// Nothing where it is refused.
-std::optional<NodeCard> HostRound::next_card() {
+NodeCard HostRound::next_card() {
   auto card = decode<NodeCard>(
       to_text(store_.get(keys_.card(arrived_++), kOwnStoreAnswers)));
   card.host = printable(card.host);
-  const NodeCard* const other = with_rank_of(card);
-  if (other == nullptr) return card;
-  refuse(card, fmt::format("--node-rank is {} here, and on {} too\n"
-                           "  next:    give each host another number",
-                           card.node_rank, other->host));
-  return std::nullopt;
+  return card;
 }
 
 void HostRound::take_arrival() {
   drop_lost();
-  if (auto card = next_card()) nodes_.push_back(*std::move(card));
+  NodeCard card = next_card();
+  if (const NodeCard* other = with_rank_of(card))
+    return refuse(card, fmt::format("--node-rank is {} here, and on {} too\n"
+                                    "  next:    give each host another number",
+                                    card.node_rank, other->host));
+  nodes_.push_back(std::move(card));
 }
 
 void HostRound::take_present() {
@@ -117,7 +116,8 @@ bool HostRound::gather() {
       finish({.next = "fail", .fault = *fault});
       return false;
     }
-    const bool enough = static_cast<int>(nodes_.size()) >= options_.least;
+    const bool enough = static_cast<int>(nodes_.size()) >= options_.least &&
+                        ranks() >= options_.min_ranks;
     if (!enough)
       last_call = Deadline::never();
     else if (last_call.is_never())
@@ -125,6 +125,8 @@ bool HostRound::gather() {
     if (wait_for_arrival(std::min(too_late, last_call)) || drop_lost())
       continue;
     if (enough) break;
+    if (static_cast<int>(nodes_.size()) >= options_.least)
+      return has_enough_ranks();
     refuse_too_few();
     return false;
   }
@@ -222,7 +224,8 @@ bool HostRound::all_end_well() {
           working.begin() + static_cast<std::ptrdiff_t>(found - 1);
       // Its launcher has reported why before.
       if (!is_set(store_, keys_.done(*ended))) return false;
-      working.erase(ended);
+      if (in_place_ && dismiss(*ended)) admit_spares(working);
+      std::erase(working, *ended);
       continue;
     }
     const auto lost = nodes_.begin() +

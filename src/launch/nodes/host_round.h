@@ -70,7 +70,7 @@ class HostRound {
 
   std::chrono::nanoseconds patience() const;
   bool wait_for_arrival(Deadline deadline);
-  std::optional<NodeCard> next_card();
+  NodeCard next_card();
   void take_arrival();
   const NodeCard* with_rank_of(const NodeCard& card) const;
   bool has_come(const NodeCard& node) const;
@@ -95,6 +95,7 @@ class HostRound {
   void take_spare();
   void admit_spares(std::vector<std::string>& working);
   void admit(NodeCard node);
+  bool dismiss(const std::string& id);
   int first_free_rank(int workers) const;
   void explain(RoundFault& fault);
 

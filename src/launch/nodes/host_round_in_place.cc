@@ -44,21 +44,38 @@ void HostRound::begin_in_place(const std::string& token) {
 }
 
 // Takes in the hosts that have come since the job began, as far as --nnodes
-// allows, until the training has ended.
+// allows, until the training has ended. A host that returns before its loss was
+// noticed waits until it is.
 void HostRound::admit_spares(std::vector<std::string>& working) {
-  while (!spares_.empty() && static_cast<int>(nodes_.size()) < options_.most) {
-    in_place_->refresh();
-    if (in_place_->is_over()) return;
-    working.push_back(spares_.front().id);
-    admit(spares_.front());
-    spares_.erase(spares_.begin());
+  in_place_->refresh();
+  if (in_place_->is_over()) return;
+  for (auto spare = spares_.begin();
+       spare != spares_.end() &&
+       static_cast<int>(nodes_.size()) < options_.most;) {
+    if (with_rank_of(*spare) != nullptr) {
+      ++spare;
+      continue;
+    }
+    working.push_back(spare->id);
+    admit(*spare);
+    spare = spares_.erase(spare);
   }
+}
+
+// A launcher whose workers have all died, and not ended the training, leaves
+// its place to another one.
+bool HostRound::dismiss(const std::string& id) {
+  in_place_->refresh();
+  if (in_place_->has_workers(id)) return false;
+  std::erase_if(nodes_, [&](const NodeCard& node) { return node.id == id; });
+  store_.set(keys_.lost(id), to_bytes("no rank is left there"),
+             kOwnStoreAnswers);
+  return true;
 }
 
 void HostRound::admit(NodeCard node) {
   const std::string key = keys_.late_plan(node.id);
   RoundPlan plan = plan_;
-  plan.restarts = 1;  // as for replacements, at least
   plan.first_rank = first_ranks_[node.id] = first_free_rank(node.workers);
   nodes_.push_back(std::move(node));
   plan.nodes = nodes_;
@@ -98,10 +115,9 @@ void HostRound::explain(RoundFault& fault) {
   if (!death) return;
   fault.text = death->text;
   fault.exit_code = death->exit_code;
+  fault.node = death->launcher;
 }
 
-void HostRound::take_spare() {
-  if (auto card = next_card()) spares_.push_back(*std::move(card));
-}
+void HostRound::take_spare() { spares_.push_back(next_card()); }
 
 }  // namespace lockstep

@@ -434,7 +434,15 @@ void Node::stop_watching() {
   watch_.join();
 }
 
+// The launcher that serves the rendezvous stays without ranks too.
+bool Node::was_left_out() {
+  return options_.agreement.min_ranks >= 0 && !server_ &&
+         is_set(*store_, RoundKeys(round_).lost(id_));
+}
+
+// Of a host that the job goes on without, no fault concerns the others.
 void Node::publish_fault(Deadline deadline) {
+  if (was_left_out()) return;
   report_fault(*store_, RoundKeys(round_).fault(), fault_.value(), deadline);
 }
 
@@ -468,9 +476,18 @@ RoundVerdict Node::finish(bool well) {
   if (fault_) answered([&] { publish_fault(kStoreAnswers); });
   if (well) set(keys.done(id_), "");
   set(keys.ended(id_), "");
+  std::vector<std::string> ends{keys.verdict()};
+  if (options_.agreement.min_ranks >= 0 && !server_)
+    ends.push_back(keys.lost(id_));
   try {
-    wait_for({keys.verdict()}, "waits for the workers on the other hosts",
-             Deadline(kQuiet));
+    if (wait_for(ends, "waits for the workers on the other hosts",
+                 Deadline(kQuiet)) == 1)
+      throw LeftOut(fmt::format(
+          "the job goes on without this host: all its ranks have died, or its "
+          "connection to the rendezvous at {} was lost for a while\n"
+          "  next:    start it here again to take part once more:\n"
+          "             {}",
+          place(), options_.command_line));
   } catch (const Interrupted&) {
     report_signal(user_.ending_signal(), 128 + user_.ending_signal());
     throw;

@@ -45,6 +45,12 @@ class Interrupted : public Error {
   using Error::Error;
 };
 
+// A job that re-forms in place goes on without this host.
+class LeftOut : public Error {
+ public:
+  using Error::Error;
+};
+
 // The job ended before this launcher, ordered by `lockstep run -H`, came.
 class JobIsOver : public Error {
  public:
@@ -102,6 +108,10 @@ class Node {
   // Readable once the round has ended on another host.
   int ended_elsewhere() const { return ended_elsewhere_.descriptor(); }
 
+  // Throws RendezvousLost: the store of the job does not answer this launcher,
+  // whose host is then lost to a job that re-forms in place.
+  [[noreturn]] void lose_rendezvous() const;
+
   // Ends the round on every host, unless a fault of this kind or a later one
   // has been reported; `text` is one line.
   void report(std::string text, int exit_code, RoundFaultKind kind);
@@ -109,7 +119,8 @@ class Node {
   void report_signal(int signal, int exit_code);
 
   // Says that the workers of this host have ended, and waits until the whole
-  // job has, or will start again.
+  // job has, or will start again. LeftOut where a job that re-forms in place
+  // goes on without this host.
   RoundVerdict finish(bool well);
 
  private:
@@ -133,7 +144,7 @@ class Node {
   void watch_round();
   void stop_watching();
   void publish_fault(Deadline deadline);
-  [[noreturn]] void lose_rendezvous() const;
+  bool was_left_out();
   std::string place() const;
 
   const NodeOptions options_;

@@ -14,7 +14,7 @@ namespace lockstep {
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ElasticRound, number, members)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ElasticDeath, text, exit_code, lost_a_peer,
-                                   is_launcher, round)
+                                   is_launcher, launcher, round)
 
 namespace {
 
@@ -39,14 +39,16 @@ struct ElasticRounds::State {
   int ended = 0;             // the last round that a death has ended
   ElasticRound round{};
   int next_id = 0;
-  int restarts = 0;
-  std::string over{};  // why no further round begins; empty: one may
+  int restarts = 0;         // replacements
+  int starts = 0;           // of replacements, and of hosts that joined
+  bool has_failed = false;  // a death ends the job
+  std::string over{};       // why no further round begins; empty: one may
   std::vector<ElasticDeath> deaths{};
 
   friend bool operator==(const State&, const State&) = default;
   NLOHMANN_DEFINE_TYPE_INTRUSIVE(State, first_workers, min_ranks, max_restarts,
                                  living, ready, ended, round, next_id, restarts,
-                                 over, deaths)
+                                 starts, has_failed, over, deaths)
 
   bool is_living(int id) const {
     return std::ranges::find(living, id, &LivingWorker::id) != living.end();
@@ -68,7 +70,8 @@ struct ElasticRounds::State {
 
   void begin_round_if_changed() {
     std::vector<int> ids = candidates();
-    if (ids == round.members || std::ssize(ids) < min_ranks) return;
+    if (has_failed || ids == round.members || std::ssize(ids) < min_ranks)
+      return;
     round = {.number = round.number + 1, .members = std::move(ids)};
     ready.clear();
   }
@@ -87,14 +90,14 @@ void ElasticRounds::begin(Store& store, const Options& options) {
       state.round.members.push_back(state.add(launcher));
   state.round.number = 1;
   state.first_workers = state.next_id;
-  store.set(kState, state.encoded(), kOwnStoreAnswers);
+  store.set(kState, state.encoded(), kJobStoreAnswers);
   store.set(elastic_round_key(1), to_bytes(encode(state.round)),
-            kOwnStoreAnswers);
+            kJobStoreAnswers);
 }
 
 ElasticRounds::ElasticRounds(std::shared_ptr<Store> store)
     : store_(std::move(store)), state_(std::make_unique<State>()) {
-  see(store_->get(kState, kOwnStoreAnswers));
+  see(store_->get(kState, kJobStoreAnswers));
 }
 
 ElasticRounds::~ElasticRounds() = default;
@@ -116,7 +119,7 @@ void ElasticRounds::see(const Bytes& value) try {
       error.what()));
 }
 
-void ElasticRounds::refresh() { see(peek(*store_, kState, kOwnStoreAnswers)); }
+void ElasticRounds::refresh() { see(peek(*store_, kState, kJobStoreAnswers)); }
 
 // Sets the keys that follow from the state, also for a launcher that ended
 // after it had changed the state. Each change begins with this, so that the
@@ -125,24 +128,30 @@ void ElasticRounds::publish() {
   const ElasticRound& round = state_->round;
   if (published_ < round.number)
     store_->set(elastic_round_key(round.number), to_bytes(encode(round)),
-                kOwnStoreAnswers);
+                kJobStoreAnswers);
   published_ = round.number;
   if (!state_->over.empty() && !over_published_)
-    store_->set(kElasticOver, to_bytes(state_->over), kOwnStoreAnswers);
+    store_->set(kElasticOver, to_bytes(state_->over), kJobStoreAnswers);
   over_published_ = !state_->over.empty();
 }
 
 // Calls change(state) until no other launcher has changed the state meanwhile;
-// returns what the last call returned.
+// returns what the last call returned. A call that changes nothing counts only
+// where it has seen the present state.
 template <class Change>
 auto ElasticRounds::change(Change change) {
-  for (;;) {
+  for (bool is_fresh = false;;) {
     publish();
     State next = *state_;
     auto result = change(next);
-    if (next == *state_) return result;
+    if (next == *state_) {
+      if (std::exchange(is_fresh, true)) return result;
+      refresh();
+      continue;
+    }
+    is_fresh = true;
     const Bytes mine = next.encoded();
-    see(store_->compare_and_set(kState, known_, mine, kOwnStoreAnswers));
+    see(store_->compare_and_set(kState, known_, mine, kJobStoreAnswers));
     const bool stands = known_ == mine;
     publish();
     if (stands) return result;
@@ -154,11 +163,12 @@ ElasticRounds::Decision ElasticRounds::died(int id, ElasticDeath death) {
     const auto worker = std::ranges::find(state.living, id, &LivingWorker::id);
     // The coordinator has given this launcher up, and its workers.
     if (worker == state.living.end()) return Decision{.next = Next::kGoOn};
-    const std::string launcher = worker->launcher;
+    death.launcher = worker->launcher;
     Decision decision = decide(state, {id}, true, death);
     if (decision.next != Next::kReplace) return decision;
-    decision.replacement = state.add(launcher);
+    decision.replacement = state.add(death.launcher);
     decision.restarts = ++state.restarts;
+    decision.start = ++state.starts;
     return decision;
   });
 }
@@ -166,6 +176,7 @@ ElasticRounds::Decision ElasticRounds::died(int id, ElasticDeath death) {
 ElasticRounds::Decision ElasticRounds::lost(const std::string& launcher,
                                             ElasticDeath death) {
   death.is_launcher = true;
+  death.launcher = launcher;
   return change([&](State& state) {
     std::vector<int> dead;
     for (const LivingWorker& worker : state.living)
@@ -193,12 +204,14 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
   const bool can_go_on = std::ranges::any_of(members, [&](int member) {
     return state.is_living(member) && has_state(state, member);
   });
-  if (!state.over.empty() || !can_go_on || (had_part && has_stalled()) ||
-      (had_part && !fail_rounds(state)))
-    return {.next = Next::kEndJob};
   const bool replace = can_replace && state.restarts < state.max_restarts;
-  if (!replace && std::ssize(state.living) < state.min_ranks)
+  const bool has_enough =
+      replace || std::ssize(state.living) >= state.min_ranks;
+  if (state.has_failed || !state.over.empty() || !can_go_on || !has_enough ||
+      (had_part && has_stalled()) || (had_part && !fail_rounds(state))) {
+    state.has_failed = true;
     return {.next = Next::kEndJob};
+  }
   Decision decision{.next = replace ? Next::kReplace : Next::kGoOn};
   // No round follows the death of a replacement that was in none.
   if (std::ranges::any_of(members, is_dead)) {
@@ -212,13 +225,13 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
 // The first workers have the state with which the job begins; without a state a
 // worker has no part in the job's result.
 bool ElasticRounds::has_state(const State& state, int id) const {
-  return id < state.first_workers || has_joined(*store_, id, kOwnStoreAnswers);
+  return id < state.first_workers || has_joined(*store_, id, kJobStoreAnswers);
 }
 
 // Whether members have given up because another one is stopped or hangs: it
 // would be left.
 bool ElasticRounds::has_stalled() const {
-  return !peek(*store_, kElasticStalled, kOwnStoreAnswers).empty();
+  return !peek(*store_, kElasticStalled, kJobStoreAnswers).empty();
 }
 
 // Records that no round that has begun ends with the training. Returns false if
@@ -226,25 +239,32 @@ bool ElasticRounds::has_stalled() const {
 bool ElasticRounds::fail_rounds(State& state) const {
   for (; state.ended < state.round.number; ++state.ended)
     if (end_elastic_round(*store_, state.ended + 1, kRoundFailed,
-                          kOwnStoreAnswers) == kRoundComplete)
+                          kJobStoreAnswers) == kRoundComplete)
       return false;
   return true;
 }
 
 bool ElasticRounds::has_complete_round(const State& state) const {
   for (int number = state.ended + 1; number <= state.round.number; ++number)
-    if (how_elastic_round_ended(*store_, number, kOwnStoreAnswers) ==
+    if (how_elastic_round_ended(*store_, number, kJobStoreAnswers) ==
         kRoundComplete)
       return true;
   return false;
 }
 
-std::vector<int> ElasticRounds::join(const std::string& launcher, int workers) {
+ElasticRounds::Joined ElasticRounds::join(const std::string& launcher,
+                                          int workers) {
   return change([&](State& state) {
-    std::vector<int> ids;
-    for (int i = 0; i < workers; ++i) ids.push_back(state.add(launcher));
-    return ids;
+    Joined joined;
+    for (int i = 0; i < workers; ++i) joined.ids.push_back(state.add(launcher));
+    joined.start = ++state.starts;
+    return joined;
   });
+}
+
+bool ElasticRounds::has_workers(const std::string& launcher) const {
+  return std::ranges::find(state_->living, launcher, &LivingWorker::launcher) !=
+         state_->living.end();
 }
 
 void ElasticRounds::is_ready(int id) {
@@ -271,7 +291,7 @@ void ElasticRounds::ended_well(int id) {
 
 bool ElasticRounds::has_formed_after(int number) const {
   while (++number <= state_->round.number)
-    if (!peek(*store_, elastic_formed_key(number), kOwnStoreAnswers).empty())
+    if (!peek(*store_, elastic_formed_key(number), kJobStoreAnswers).empty())
       return true;
   return false;
 }

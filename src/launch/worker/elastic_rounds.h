@@ -31,7 +31,8 @@ struct ElasticDeath {
   bool lost_a_peer = false;
   // Of a launcher, with all its workers.
   bool is_launcher = false;
-  int round = 0;  // the last one that had begun; ElasticRounds sets it
+  std::string launcher{};  // of the dead workers; ElasticRounds sets it
+  int round = 0;           // the last one that had begun; ElasticRounds sets it
 
   friend bool operator==(const ElasticDeath&, const ElasticDeath&) = default;
 };
@@ -60,10 +61,12 @@ class ElasticRounds {
   // What the launcher does about a death.
   struct Decision {
     Next next = Next::kEndJob;
-    // With kReplace the id of the worker that the launcher starts now, and
-    // which replacement of the job it is, from 1.
+    // With kReplace the id of the worker that the launcher starts now, which
+    // replacement of the job it is, and which start of a worker after the first
+    // ones, both from 1.
     int replacement = -1;
     int restarts = 0;
+    int start = 0;
     // The last round that had begun, if the dead worker was a member of it and
     // the job goes on; else 0.
     int ended_round = 0;
@@ -76,8 +79,12 @@ class ElasticRounds {
   // end. They are not replaced.
   Decision lost(const std::string& launcher, ElasticDeath death);
 
-  // Gives ids to `workers` that this launcher starts after the first round.
-  std::vector<int> join(const std::string& launcher, int workers);
+  // Workers that the launcher of a further host starts after the first round.
+  struct Joined {
+    std::vector<int> ids;
+    int start = 0;  // as Decision::start
+  };
+  Joined join(const std::string& launcher, int workers);
 
   // Worker `id`, a replacement or one of join(), waits for a round.
   void is_ready(int id);
@@ -87,6 +94,9 @@ class ElasticRounds {
 
   // Reads what other launchers have changed.
   void refresh();
+
+  // Whether the launcher has workers that have not died.
+  bool has_workers(const std::string& launcher) const;
 
   // Whether the group of a round after round `number` has formed: the workers
   // have survived what ended that one.

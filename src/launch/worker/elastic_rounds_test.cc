@@ -245,6 +245,18 @@ TEST_F(ElasticRoundsOfTwoHosts, GoOnWithoutALauncherThatIsLost) {
   EXPECT_EQ(b.round().number, 2);
 }
 
+TEST_F(ElasticRoundsOfTwoHosts, BeginNoRoundOnceADeathEndsTheJob) {
+  begin(1, 1);
+  ElasticRounds a(store_), b(store_);
+  EXPECT_EQ(died(a, 0), Next::kReplace);
+  b.lost("b", {});
+  EXPECT_EQ(died(a, 1), Next::kEndJob);
+  a.is_ready(4);
+  EXPECT_THAT(published(3), ElementsAre(1));
+  b.refresh();
+  EXPECT_EQ(b.round().number, 3);
+}
+
 TEST_F(ElasticRoundsOfTwoHosts, EndTheJobWhereTooFewRanksRemainOfAllHosts) {
   begin(3);
   ElasticRounds coordinator(store_);

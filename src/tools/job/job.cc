@@ -123,6 +123,7 @@ class Rounds {
   RoundEnd run_with_others(Node& node);
   JobResult launch();
   JobResult launch_or_report(Node& node);
+  void leave_job_in_place(Node& node, const std::exception& error) const;
   void report_end(Node& node, const JobResult& result, bool reported);
   std::uint16_t free_master_port() const {
     return master_port_ != 0 ? master_port_ : find_free_port();
@@ -187,11 +188,22 @@ RoundEnd Rounds::run_here() {
   return {.again = true, .because = summary_of(*result.failure)};
 }
 
+// A job that re-forms in place loses this host where its launcher ends, and
+// goes on if it can.
+void Rounds::leave_job_in_place(Node& node, const std::exception& error) const {
+  if (dynamic_cast<const NetworkError*>(&error) != nullptr ||
+      dynamic_cast<const Timeout*>(&error) != nullptr)
+    node.lose_rendezvous();
+  if (options_.job.joins_late) throw;  // the others need not know why
+}
+
 // A program that this host cannot start, for example, ends the job on every
 // host.
 JobResult Rounds::launch_or_report(Node& node) try {
   return launch();
 } catch (const std::exception& error) {
+  if (options_.after_death == AfterDeath::kReformInPlace)
+    leave_job_in_place(node, error);
   const auto* program = dynamic_cast<const CannotExecute*>(&error);
   node.report(fmt::format("the launcher on {} {}: {}", own_host_name(),
                           program ? "cannot start its workers" : "failed",
@@ -200,8 +212,6 @@ JobResult Rounds::launch_or_report(Node& node) try {
               RoundFaultKind::kFinal);
   try {
     node.finish(false);  // the others may read it from this launcher's store
-  } catch (const RendezvousLost&) {
-    if (!program) throw;  // which explains a store that does not answer
   } catch (const Error&) {
   }
   throw;
