@@ -23,6 +23,7 @@ COMMENT = re.compile(r"// .*")
 COMMENTED = re.compile(r"(?<![\w/.<-])((?:%s|lockstep)/[\w/-]+\.(?:h|cc|py|md))\b"
                        % FOLDERS)
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)")
+SECTION = re.compile(r"\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)")
 CALL = re.compile(r"lockstep ([a-z]+)\b(.*)")
 FLAG = re.compile(r"(?<![\w-])(--[a-z][\w-]*)")
 # What readers make or others have, and placeholders in capitals.
@@ -63,6 +64,16 @@ def code_of(line):
 
 
 @cache
+def sections_of(document):
+    """The names by which links know its headings."""
+    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"),
+                  flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ +(.*)", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+            for heading in headings}
+
+
+@cache
 def help_of(command):
     return subprocess.run([COMMAND, command, "--help"], text=True,
                           capture_output=True, check=False)
@@ -85,6 +96,13 @@ class Documents(unittest.TestCase):
         self.expect_none(lambda document, line: (
             f"{path} does not exist" for path in PATH.findall(line)
             if not NOT_OURS.search(path) and not exists(path)))
+
+    def test_name_sections_that_exist(self):
+        self.expect_none(lambda document, line: (
+            f"{name}#{section} is no heading" for name, section
+            in SECTION.findall(line)
+            if section not in sections_of((document.parent / name).resolve()
+                                          if name else document)))
 
     def test_code_names_files_that_exist(self):
         code = [name for name in tracked()
