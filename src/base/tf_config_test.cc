@@ -90,10 +90,13 @@ TEST(TfConfig, IsRefusedWhereItIsNotOfItsShape) {
 }
 
 TEST(TfConfig, IsRefusedWhereALauncherSaysOtherwise) {
-  EXPECT_THAT(refusal(kTwo, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
-              HasSubstr("it makes the rank 1, but torchrun says 0"));
-  EXPECT_THAT(refusal(kTwo, {{"WORLD_SIZE", "3"}}),
-              HasSubstr("it makes the world size 2, but torchrun says 3"));
+  EXPECT_THAT(
+      refusal(kTwo, {{"RANK", "0"}, {"WORLD_SIZE", "2"}}),
+      HasSubstr("it makes the rank 1, but torchrun or lockstep run says 0"));
+  EXPECT_THAT(
+      refusal(kTwo, {{"WORLD_SIZE", "3"}}),
+      HasSubstr(
+          "it makes the world size 2, but torchrun or lockstep run says 3"));
   EXPECT_TRUE(read(kTwo, {{"RANK", "1"}, {"WORLD_SIZE", "2"}}));
 }
 

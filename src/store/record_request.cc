@@ -85,9 +85,9 @@ std::vector<int> request_records(Store& store, std::span<const int> ranks,
   bool is_late = false;
   for (const int rank : listening) {
     const std::string key = written_key(number, rank);
-    // The deadline is the same for all ranks; records that exist still count.
-    if (is_late && peek(store, key, kAnswers).empty()) continue;
     try {
+      // The deadline is the same for all; records that exist still count.
+      if (is_late && peek(store, key, kAnswers).empty()) continue;
       if (!is_late) store.get(key, deadline, cancellation);
       written.push_back(rank);
     } catch (const Timeout&) {

@@ -13,7 +13,7 @@ PORT = 29400  # of the rendezvous
 # The errors with which a launcher may end: docs/design/launch.md.
 PROMISED = [r"the launcher that serves the rendezvous at \S+ is gone: it ended, or "
             r"the link to its host is down\n  next: +start the job again on every "
-            r"host; here it was\n +lockstep run ",
+            r"host(, or on this one if the others go on)?; here it was\n +lockstep run ",
             r"the job goes on without this host: all its ranks have died, or its "
             r"connection to the rendezvous at \S+ was lost for a while\n  next: +"
             r"start it here again"]

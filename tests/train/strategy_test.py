@@ -142,8 +142,8 @@ class Strategies(WithSmallData):
             COMMAND, "run", "-n", "2", TRAIN, "--strategy=multi-worker",
             *self.flags("none"), TF_CONFIG=self.tf_config(1, free_port()))
         self.assertEqual(code, 2, out)
-        self.assertIn("TF_CONFIG: it makes the rank 1, but torchrun says 0",
-                      out)
+        self.assertIn("TF_CONFIG: it makes the rank 1, but torchrun or lockstep run "
+                      "says 0", out)
         self.assertIn("or unset TF_CONFIG", out)
         self.assertFalse((self.folder / "none").exists())
 

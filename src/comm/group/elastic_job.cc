@@ -65,8 +65,11 @@ void ElasticJob::give_up() {
       "  next:    read the logs of all ranks; LOCKSTEP_RENDEZVOUS_TIMEOUT says "
       "how long to wait",
       seen_, id_));
-  if (round_.number > 0) try {
-      store_->set(kElasticStalled, to_bytes(error.what()), kStoreAnswers);
+  // Others may have gone on without this worker, and one without the state may
+  // only have waited for a commit.
+  if (round_.number > 0 && seen_ == round_.number) try {
+      if (has_joined_ || is_first_worker())
+        store_->set(kElasticStalled, to_bytes(error.what()), kStoreAnswers);
     } catch (const Error&) {
       // The launcher sees that this worker ends.
     }

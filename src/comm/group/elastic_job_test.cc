@@ -82,6 +82,21 @@ TEST_F(ElasticJobTest, TellsTheLauncherThatAMemberGivesUp) {
               HasSubstr("for worker 1"));
 }
 
+TEST_F(ElasticJobTest, IsNoSignOfAHangWhereOthersGoOnOrTheStateIsMissing) {
+  begin(1, "0 1");
+  ElasticJob left_out(1, store_);
+  left_out.await_round(1s);
+  begin(2, "0 2");
+  EXPECT_THROW(left_out.await_round(10ms), Timeout);
+  ElasticJob replacement(2, store_);
+  replacement.await_round(1s);
+  EXPECT_THROW(replacement.await_round(10ms), Timeout);
+  EXPECT_THROW(store_->get(kElasticStalled, 0ms), Timeout);
+  replacement.joined();
+  EXPECT_THROW(replacement.await_round(10ms), Timeout);
+  EXPECT_FALSE(store_->get(kElasticStalled, 1s).empty());
+}
+
 TEST(RoundStore, EndsItsWaitsOnceTheNextRoundHasBegun) {
   const auto job_store = open_store("memory:");
   RoundStore round(job_store, 3);

@@ -110,9 +110,12 @@ void Launcher::keep_failure() {
 }
 
 void Launcher::report_end() {
-  if (!failed_.empty() ||
-      (result_.ended_elsewhere && unsurvived_death() != nullptr)) {
-    result_.failure = cause();
+  // One that the job was to survive may have ended it, as in a program without
+  // elastic::run().
+  const WorkerFailure* const death =
+      result_.ended_elsewhere && failed_.empty() ? unsurvived_death() : nullptr;
+  if (!failed_.empty() || death != nullptr) {
+    result_.failure = death != nullptr ? *death : cause();
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
     std::istringstream report(describe(*result_.failure));

@@ -3,7 +3,8 @@
 //
 // Threads: one thread at a time. A watch runs its own thread.
 // Errors:  SystemError when the thread cannot be started. A store that cannot
-//          be reached, as after the end of its server, means: never set.
+//          be reached is tried again, so after the end of its server no key is
+//          ever set.
 #pragma once
 
 #include <memory>

@@ -40,7 +40,7 @@ void Launcher::watch_for_ready(Slot& slot) {
 }
 
 void Launcher::watch_other_launchers() {
-  if (options_.launcher_id.empty() || rounds_->is_over()) return;
+  if (options_.launcher_id.empty()) return;
   changes_ = std::make_unique<KeyWatch>(
       options_.job.store_url, options_.job.token,
       std::vector{elastic_round_key(rounds_->round().number + 1),
@@ -52,7 +52,7 @@ void Launcher::note_changes() {
   rounds_->refresh();
   tell_of_lost_launchers();
   tell_workers();
-  if (rounds_->is_over()) end_late_replacements();
+  if (rounds_->is_over()) return end_late_replacements();
   watch_other_launchers();
 }
 

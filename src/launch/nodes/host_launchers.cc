@@ -368,7 +368,8 @@ std::set<int> HostLaunchers::hosts_with_ranks() const {
   std::set<int> hosts;
   const std::string key =
       RoundKeys(verdict(std::string(kOverKey)).value().round).plan();
-  if (!is_set(*store_, key)) {
+  // In place, others have joined since.
+  if (options_.min_ranks >= 0 || !is_set(*store_, key)) {
     for (const auto& host : hosts_)
       if (has_come(*host)) hosts.insert(host->rank());
     return hosts;

@@ -220,18 +220,18 @@ bool HostRound::all_end_well() {
       return false;
     }
     if (found <= working.size()) {
-      const auto ended =
-          working.begin() + static_cast<std::ptrdiff_t>(found - 1);
+      const std::string id = working[found - 1];
       // Its launcher has reported why before.
-      if (!is_set(store_, keys_.done(*ended))) return false;
-      if (in_place_ && dismiss(*ended)) admit_spares(working);
-      std::erase(working, *ended);
+      if (!is_set(store_, keys_.done(id))) return false;
+      std::erase(working, id);
+      if (in_place_ && dismiss(id)) admit_spares(working);
       continue;
     }
     const auto lost = nodes_.begin() +
                       static_cast<std::ptrdiff_t>(found - 1 - working.size());
     const bool was_working = std::erase(working, lost->id) > 0;
-    if (!goes_on_without(*lost, was_working)) {
+    // In place, workers that have ended well have ended the training.
+    if (!in_place_ || (was_working && !goes_on_without(*lost))) {
       report_lost(*lost);
       return false;
     }
@@ -300,7 +300,8 @@ void HostRound::finish(RoundVerdict verdict) {
 }
 
 void HostRound::wait_for_readers(Deadline deadline) {
-  if (re_forms_in_place()) take_present();
+  if (re_forms_in_place())
+    while (is_set(store_, keys_.card(arrived_))) take_spare();
   for (const auto* nodes : {&nodes_, &spares_})
     for (const NodeCard& node : *nodes)
       first_of({read_key(node.id), keys_.lost(node.id)}, deadline);

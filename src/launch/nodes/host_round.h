@@ -91,7 +91,7 @@ class HostRound {
   int ranks() const;
   bool has_enough_ranks();
   void begin_in_place(const std::string& token);
-  bool goes_on_without(const NodeCard& node, bool is_working);
+  bool goes_on_without(const NodeCard& node);
   void take_spare();
   void admit_spares(std::vector<std::string>& working);
   void admit(NodeCard node);

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "src/base/exit_codes.h"
 #include "src/launch/nodes/host_round.h"
 
 namespace lockstep {
@@ -66,7 +65,7 @@ void HostRound::admit_spares(std::vector<std::string>& working) {
 // its place to another one.
 bool HostRound::dismiss(const std::string& id) {
   in_place_->refresh();
-  if (in_place_->has_workers(id)) return false;
+  if (in_place_->is_over() || in_place_->has_workers(id)) return false;
   std::erase_if(nodes_, [&](const NodeCard& node) { return node.id == id; });
   store_.set(keys_.lost(id), to_bytes("no rank is left there"),
              kOwnStoreAnswers);
@@ -97,12 +96,9 @@ int HostRound::first_free_rank(int workers) const {
   return rank;
 }
 
-// Workers that have ended well have ended the training.
-bool HostRound::goes_on_without(const NodeCard& node, bool is_working) {
-  if (!in_place_) return false;
-  return !is_working ||
-         in_place_->lost(node.id, {.text = loss_of(node)}).next !=
-             ElasticRounds::Next::kEndJob;
+bool HostRound::goes_on_without(const NodeCard& node) {
+  return in_place_->lost(node.id, {.text = loss_of(node)}).next !=
+         ElasticRounds::Next::kEndJob;
 }
 
 // Workers that only lost a peer may have lost one with whose death the job was

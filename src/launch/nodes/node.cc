@@ -20,6 +20,7 @@
 #include "src/net/socket_address.h"
 #include "src/net/wait.h"
 #include "src/store/host_address.h"
+#include "src/store/peek.h"
 
 namespace lockstep {
 namespace {
@@ -313,11 +314,13 @@ void Node::lose_rendezvous() const {
   throw RendezvousLost(fmt::format(
       "the launcher that serves the rendezvous at {} is gone: it ended, or the "
       "link to its host is down\n"
-      "  next:    start the job again on every host; here it was\n"
+      "  next:    start the job again on every host{}; here it was\n"
       "             {}\n"
       "           the program resumes from its last checkpoint if it saves "
       "them",
-      place(), options_.command_line));
+      place(),
+      re_forms_in_place() ? ", or on this one if the others go on" : "",
+      options_.command_line));
 }
 
 // Publishes the card for a round. The store says when this launcher is lost,
@@ -344,7 +347,7 @@ void Node::come(const RoundKeys& keys, std::uint16_t master_port) {
 
 // A job that re-forms in place has one round, which hosts may join later.
 std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
-  const bool in_place = options_.agreement.min_ranks >= 0;
+  const bool in_place = re_forms_in_place();
   for (bool is_spare = false, told = false;; is_spare = true) {
     if (!is_spare || !in_place) {
       ++round_;
@@ -365,7 +368,9 @@ std::optional<RoundVerdict> Node::join(JobEnvironment& job) {
         wait_for({plan, keys.refusal(id_), std::string(kOverKey)},
                  fmt::format("waits for {} hosts at {}",
                              range_of(options_.agreement), place()),
-                 round_ == 0 ? Deadline(0s) : Deadline(kQuiet));
+                 is_spare && in_place ? Deadline::never()
+                 : round_ == 0        ? Deadline(0s)
+                                      : Deadline(kQuiet));
     if (found != 0) {
       const std::string text =
           get(found == 1 ? keys.refusal(id_) : std::string(kOverKey));
@@ -414,7 +419,8 @@ void Node::watch_round() {
   watch_ends_ = std::make_unique<Cancellation>();
   watch_ = std::thread([this, &ends = *watch_ends_, keys = RoundKeys(round_)] {
     try {
-      const std::vector<std::string> end{keys.fault(), keys.verdict()};
+      std::vector<std::string> end{keys.fault(), keys.verdict()};
+      if (may_be_left_out()) end.push_back(keys.lost(id_));
       const std::size_t found = store_->wait_any(end, Deadline::never(), &ends);
       if (found == 0 &&
           decode<RoundFault>(get(keys.fault())).kind == RoundFaultKind::kPeer)
@@ -435,14 +441,13 @@ void Node::stop_watching() {
 }
 
 // The launcher that serves the rendezvous stays without ranks too.
-bool Node::was_left_out() {
-  return options_.agreement.min_ranks >= 0 && !server_ &&
-         is_set(*store_, RoundKeys(round_).lost(id_));
-}
+bool Node::may_be_left_out() const { return re_forms_in_place() && !server_; }
 
 // Of a host that the job goes on without, no fault concerns the others.
 void Node::publish_fault(Deadline deadline) {
-  if (was_left_out()) return;
+  if (may_be_left_out() &&
+      !peek(*store_, RoundKeys(round_).lost(id_), deadline).empty())
+    return;
   report_fault(*store_, RoundKeys(round_).fault(), fault_.value(), deadline);
 }
 
@@ -460,11 +465,12 @@ void Node::report(std::string text, int exit_code, RoundFaultKind kind) {
 }
 
 void Node::report_signal(int signal, int exit_code) {
-  if (options_.is_cut_off && options_.is_cut_off())
-    return report(
-        fmt::format("the launcher on {} lost its connection to lockstep run",
-                    host_),
-        kExitFailed, RoundFaultKind::kWorker);
+  if (options_.is_cut_off && options_.is_cut_off()) {
+    const std::string what = fmt::format(
+        "the launcher on {} lost its connection to lockstep run", host_);
+    if (re_forms_in_place()) throw LeftOut(what);
+    return report(what, kExitFailed, RoundFaultKind::kWorker);
+  }
   report(fmt::format("the launcher on {} received SIG{}", host_,
                      ::sigabbrev_np(signal)),
          exit_code, RoundFaultKind::kFinal);
@@ -477,8 +483,7 @@ RoundVerdict Node::finish(bool well) {
   if (well) set(keys.done(id_), "");
   set(keys.ended(id_), "");
   std::vector<std::string> ends{keys.verdict()};
-  if (options_.agreement.min_ranks >= 0 && !server_)
-    ends.push_back(keys.lost(id_));
+  if (may_be_left_out()) ends.push_back(keys.lost(id_));
   try {
     if (wait_for(ends, "waits for the workers on the other hosts",
                  Deadline(kQuiet)) == 1)

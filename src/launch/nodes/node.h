@@ -144,7 +144,8 @@ class Node {
   void watch_round();
   void stop_watching();
   void publish_fault(Deadline deadline);
-  bool was_left_out();
+  bool re_forms_in_place() const { return options_.agreement.min_ranks >= 0; }
+  bool may_be_left_out() const;
   std::string place() const;
 
   const NodeOptions options_;

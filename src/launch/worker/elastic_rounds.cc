@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <numeric>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/launch/worker/own_store.h"
@@ -181,7 +181,9 @@ ElasticRounds::Decision ElasticRounds::lost(const std::string& launcher,
     std::vector<int> dead;
     for (const LivingWorker& worker : state.living)
       if (worker.launcher == launcher) dead.push_back(worker.id);
-    if (dead.empty()) return Decision{.next = Next::kGoOn};
+    // It may have decided that the job ends, and not come to report it.
+    if (dead.empty())
+      return Decision{.next = state.has_failed ? Next::kEndJob : Next::kGoOn};
     return decide(state, dead, false, death);
   });
 }

@@ -3,9 +3,10 @@
 //
 // The decisions are one value in the job's store, which the launchers change by
 // compare-and-set: the launcher whose worker has died decides, for all hosts,
-// what follows, and the coordinator does where a launcher is lost. Each change
-// of the value names the next one exactly, so a launcher that ends in the
-// middle leaves nothing that another one could not complete.
+// what follows, and the coordinator does where a launcher is lost. The keys
+// that workers read follow from the value, and each change first sets those of
+// the value before it, so a launcher that ends in the middle leaves nothing
+// undone.
 //
 // Threads: one thread at a time.
 // Errors:  those of Store; InvalidArgument where the store holds something

@@ -251,6 +251,7 @@ TEST_F(ElasticRoundsOfTwoHosts, BeginNoRoundOnceADeathEndsTheJob) {
   EXPECT_EQ(died(a, 0), Next::kReplace);
   b.lost("b", {});
   EXPECT_EQ(died(a, 1), Next::kEndJob);
+  EXPECT_EQ(b.lost("a", {}).next, Next::kEndJob);
   a.is_ready(4);
   EXPECT_THAT(published(3), ElementsAre(1));
   b.refresh();

@@ -123,7 +123,7 @@ class Rounds {
   RoundEnd run_with_others(Node& node);
   JobResult launch();
   JobResult launch_or_report(Node& node);
-  void leave_job_in_place(Node& node, const std::exception& error) const;
+  void rethrow_if_others_go_on(Node& node, const std::exception& error) const;
   void report_end(Node& node, const JobResult& result, bool reported);
   std::uint16_t free_master_port() const {
     return master_port_ != 0 ? master_port_ : find_free_port();
@@ -188,9 +188,10 @@ RoundEnd Rounds::run_here() {
   return {.again = true, .because = summary_of(*result.failure)};
 }
 
-// A job that re-forms in place loses this host where its launcher ends, and
-// goes on if it can.
-void Rounds::leave_job_in_place(Node& node, const std::exception& error) const {
+// Rethrows an error that concerns this host alone: a job that re-forms in place
+// then loses the host, and goes on if it can.
+void Rounds::rethrow_if_others_go_on(Node& node,
+                                     const std::exception& error) const {
   if (dynamic_cast<const NetworkError*>(&error) != nullptr ||
       dynamic_cast<const Timeout*>(&error) != nullptr)
     node.lose_rendezvous();
@@ -203,7 +204,7 @@ JobResult Rounds::launch_or_report(Node& node) try {
   return launch();
 } catch (const std::exception& error) {
   if (options_.after_death == AfterDeath::kReformInPlace)
-    leave_job_in_place(node, error);
+    rethrow_if_others_go_on(node, error);
   const auto* program = dynamic_cast<const CannotExecute*>(&error);
   node.report(fmt::format("the launcher on {} {}: {}", own_host_name(),
                           program ? "cannot start its workers" : "failed",

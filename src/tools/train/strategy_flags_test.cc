@@ -91,8 +91,9 @@ TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
   EXPECT_THAT(
       error_with(
           {{"TF_CONFIG", kThreeWorkers}, {"RANK", "0"}, {"WORLD_SIZE", "3"}}),
-      AllOf(HasSubstr("it makes the rank 1, but torchrun says 0"),
-            HasSubstr("unset TF_CONFIG")));
+      AllOf(
+          HasSubstr("it makes the rank 1, but torchrun or lockstep run says 0"),
+          HasSubstr("unset TF_CONFIG")));
 }
 
 TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
