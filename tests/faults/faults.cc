@@ -46,7 +46,7 @@ std::string told(int rank, const RankError& error) {
 }
 
 // Whether the message names `rank` as missing.
-bool names(const RankError& error, int rank) {
+bool names_as_missing(const RankError& error, int rank) {
   return error.message.find(fmt::format("missing: rank {}", rank)) !=
          std::string::npos;
 }
@@ -131,7 +131,7 @@ Outcome inject_stop(const Injection& injection) {
       // On shm a collective does not follow waits for messages: a rank that
       // waits for the victim in one has not come either.
       const bool is_named = injection.backend == "shm"
-                                ? names(error, victim)
+                                ? names_as_missing(error, victim)
                                 : names_only(error, victim);
       round.expect(gave_up && (error.rank == victim || is_named),
                    told(rank, error));
