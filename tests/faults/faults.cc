@@ -45,13 +45,7 @@ std::string told(int rank, const RankError& error) {
                      error.rank, error.message);
 }
 
-// Whether the message names `rank` as missing.
-bool names_as_missing(const RankError& error, int rank) {
-  return error.message.find(fmt::format("missing: rank {}", rank)) !=
-         std::string::npos;
-}
-
-// Whether it names no other one.
+// Whether the message names `rank`, and no other, as missing.
 bool names_only(const RankError& error, int rank) {
   const std::string_view text = error.message;
   constexpr std::string_view kHead = "missing: rank ";
@@ -128,13 +122,9 @@ Outcome inject_stop(const Injection& injection) {
       round.note_time(error, moment);
       const bool gave_up =
           error.type == "Timeout" || error.type == "PeerFailure";
-      // On shm a collective does not follow waits for messages: a rank that
-      // waits for the victim in one has not come either.
-      const bool is_named = injection.backend == "shm"
-                                ? names_as_missing(error, victim)
-                                : names_only(error, victim);
-      round.expect(gave_up && (error.rank == victim || is_named),
-                   told(rank, error));
+      round.expect(
+          gave_up && (error.rank == victim || names_only(error, victim)),
+          told(rank, error));
       processes.wait_for_line(rank, "guarding", FaultRound::kTimeout);
     }
     processes.send_signal(victim, SIGCONT);
