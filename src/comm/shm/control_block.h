@@ -75,6 +75,10 @@ struct alignas(kCacheLine) RankArea {
   // 1: this rank has the heaps of all ranks mapped. Written once; 1 is the only
   // value written.
   std::atomic<std::uint32_t> has_all_heaps{0};
+  // What this rank waits for (see announced_wait.cc), and when it last said so,
+  // in nanoseconds of the steady clock, which all processes of a host share.
+  std::atomic<std::uint32_t> awaits{0};
+  std::atomic<std::int64_t> awaited_at{0};
   std::int32_t culprit = 0;    // the rank whose failure was the cause, or this
   std::int32_t disagreed = 0;  // 1: because the ranks' calls did not match
   char reason[2032] = {};      // zero-terminated

@@ -33,10 +33,20 @@ bool Rounds::all_arrived() {
   return seen_ == ranks_;
 }
 
-std::vector<int> Rounds::missing() const {
+std::vector<int> Rounds::absent_from(std::uint64_t round) const {
   std::vector<int> ranks;
   for (int r = 0; r < ranks_; ++r)
-    if (slot(r, round_).round.load() < round_) ranks.push_back(r);
+    if (last_of(r) < round) ranks.push_back(r);
+  return ranks;
+}
+
+std::vector<int> Rounds::awaited_by(int r) const {
+  const std::uint64_t round = last_of(r);
+  std::vector<int> ranks = absent_from(round);
+  if (!ranks.empty()) return ranks;
+  for (int other = 0; other < ranks_; ++other)
+    if (other != r && part_of(other, round) == Part::kAtWork)
+      ranks.push_back(other);
   return ranks;
 }
 

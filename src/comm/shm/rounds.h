@@ -16,6 +16,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -54,7 +55,7 @@ class Rounds {
   bool all_arrived();
 
   // The ranks that have not.
-  std::vector<int> missing() const;
+  std::vector<int> missing() const { return absent_from(round_); }
 
   // Announces that this rank begins, or has done, its part of the current
   // round's work; finish() comes between the two.
@@ -78,6 +79,10 @@ class Rounds {
   enum class Work { kOwn, kAnybodys };
   std::vector<int> unfinished(Work work) const;
 
+  // The ranks that rank `r` waits for in the last round in which it arrived:
+  // those that have not arrived, or else those at work.
+  std::vector<int> awaited_by(int r) const;
+
   // Rank `r`'s slot of the current round; valid once all have arrived.
   const Slot& brought(int r) const { return slot(r, round_); }
 
@@ -99,6 +104,11 @@ class Rounds {
   Slot& slot(int r, std::uint64_t round) const {
     return control_.rank(r).slots[round % 2];
   }
+  // The last round in which rank `r` has arrived.
+  std::uint64_t last_of(int r) const {
+    return std::max(slot(r, 0).round.load(), slot(r, 1).round.load());
+  }
+  std::vector<int> absent_from(std::uint64_t round) const;
   std::uint64_t tagged(std::uint32_t count) const {
     return round_ << ControlBlock::kCountBits | count;
   }
@@ -106,9 +116,10 @@ class Rounds {
     control_.rank(rank_).part.store(tagged(static_cast<std::uint32_t>(part)),
                                     std::memory_order_release);
   }
-  Part part_of(int r) const {
+  Part part_of(int r) const { return part_of(r, round_); }
+  Part part_of(int r, std::uint64_t round) const {
     return static_cast<Part>(
-        count_of(control_.rank(r).part.load(std::memory_order_acquire)));
+        count_of(control_.rank(r).part.load(std::memory_order_acquire), round));
   }
   static bool is_of(std::uint64_t counter, std::uint64_t round) {
     return (counter ^ round << ControlBlock::kCountBits) >>
@@ -123,10 +134,12 @@ class Rounds {
   }
   // The count of a counter in this round.
   std::uint32_t count_of(std::uint64_t counter) const {
+    return count_of(counter, round_);
+  }
+  static std::uint32_t count_of(std::uint64_t counter, std::uint64_t round) {
     constexpr std::uint64_t kCounts = (1u << ControlBlock::kCountBits) - 1;
-    return is_of(counter, round_)
-               ? static_cast<std::uint32_t>(counter & kCounts)
-               : 0;
+    return is_of(counter, round) ? static_cast<std::uint32_t>(counter & kCounts)
+                                 : 0;
   }
 
   ControlView control_;

@@ -13,6 +13,7 @@
 #include "src/base/mutex.h"
 #include "src/base/own_process.h"
 #include "src/comm/operation/peer_checks.h"
+#include "src/comm/shm/announced_wait.h"
 #include "src/comm/shm/collective_queue.h"
 #include "src/comm/shm/local_exchange.h"
 #include "src/comm/shm/message_matcher.h"
@@ -401,13 +402,16 @@ void ShmBackend::wait_for(const WaitTarget& target,
     const Deadline own = target.deadline();
     const Deadline limit = deadline ? std::min(*deadline, own) : own;
     const Attended attended(*this);
+    AnnouncedWait announced(control_.rank(identity_.rank), target.peer());
     while (!settled(target)) {
       const auto timeout = std::clamp<nanoseconds>(
           limit.remaining(), nanoseconds(1), nanoseconds(check_interval_));
       if (bell_.wait(ready, timeout)) continue;
+      announced.renew();
       check_peers(target, limit);
       check_flights();
     }
+    if (target.complete()) announced.end();
   }
   if (!target.complete()) std::rethrow_exception(error_of_all());
 }

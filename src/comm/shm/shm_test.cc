@@ -137,6 +137,83 @@ TEST(SharedMemory, NamesTheMissingRankForAnOperationBehindOthers) {
   other.join();
 }
 
+// Three ranks, of which rank 2 does nothing until rank 0 has given up, and rank
+// 1 waits in `wait` meanwhile. Returns what rank 0's `give_up` throws.
+std::string timeout_of_rank_0(const RankBody& give_up, const RankBody& wait) {
+  const auto store = open_store("memory:");
+  std::string text;
+  run_ranks("shm", 3, [&](const std::shared_ptr<ProcessGroup>& group) {
+    group->barrier().wait();
+    if (group->rank() == 2) store->get("given up", 1min);
+    if (group->rank() == 1) {
+      store->set("waits", {}, 1min);
+      EXPECT_THROW(wait(group), PeerFailure);
+    }
+    if (group->rank() != 0) return;
+    store->get("waits", 1min);
+    try {
+      give_up(group);
+    } catch (const Timeout& error) {
+      text = error.what();
+    }
+    store->set("given up", {}, 1min);
+  });
+  return text;
+}
+
+// Long enough for a rank to announce its wait several times, on a busy machine
+// too.
+constexpr std::chrono::seconds kLongEnough{2};
+
+void wait_in_barrier(const std::shared_ptr<ProcessGroup>& group) {
+  group->barrier({.timeout = 1min}).wait();
+}
+
+void give_up_in_barrier(const std::shared_ptr<ProcessGroup>& group) {
+  group->barrier({.timeout = kLongEnough}).wait();
+}
+
+void expect_names_rank_2_alone(const std::string& text) {
+  EXPECT_NE(text.find("missing: rank 2 "), std::string::npos) << text;
+  EXPECT_EQ(text.find("missing: rank 1 "), std::string::npos) << text;
+}
+
+TEST(SharedMemory, TimeoutDoesNotNameARankThatSendsToTheLateOne) {
+  expect_names_rank_2_alone(timeout_of_rank_0(
+      give_up_in_barrier, [](const std::shared_ptr<ProcessGroup>& group) {
+        std::vector<float> data(1 << 20, 1);
+        group->send(view(data), 2, 0, {.timeout = 1min});
+      }));
+}
+
+TEST(SharedMemory, TimeoutDoesNotNameARankThatReceivesFromTheLateOne) {
+  expect_names_rank_2_alone(timeout_of_rank_0(
+      give_up_in_barrier, [](const std::shared_ptr<ProcessGroup>& group) {
+        std::vector<float> data(1);
+        group->recv(view(data), 2, 0, {.timeout = 1min});
+      }));
+}
+
+TEST(SharedMemory, TimeoutOfAMessageDoesNotNameARankThatWaitsInACollective) {
+  expect_names_rank_2_alone(timeout_of_rank_0(
+      [](const std::shared_ptr<ProcessGroup>& group) {
+        const Work own_part = group->barrier({.timeout = 1min});
+        std::vector<float> data(1);
+        group->recv(view(data), 1, 0, {.timeout = kLongEnough});
+      },
+      wait_in_barrier));
+}
+
+TEST(SharedMemory, TimeoutNamesARankThatWaitsForThisRank) {
+  const std::string text = timeout_of_rank_0(
+      give_up_in_barrier, [](const std::shared_ptr<ProcessGroup>& group) {
+        std::vector<float> data(1);
+        group->recv(view(data), 0, 0, {.timeout = 1min});
+      });
+  EXPECT_NE(text.find("missing: rank 1 "), std::string::npos) << text;
+  EXPECT_NE(text.find("missing: rank 2 "), std::string::npos) << text;
+}
+
 // Ranks that are threads reduce into each other's memory, which remapping
 // cannot prevent: a rank that gives up waits for ranks that are writing.
 TEST(SharedMemory, NoThreadWritesToABufferAfterItsErrorWasSeen) {

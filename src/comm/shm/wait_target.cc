@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "src/comm/operation/operation_text.h"
+#include "src/comm/shm/announced_wait.h"
 #include "src/store/host_address.h"
 
 namespace lockstep {
@@ -24,6 +27,29 @@ std::vector<int> WaitTarget::missing(const ShmContext& context) const {
                         ranks = collective.missing(context);
                       });
   return ranks;
+}
+
+std::optional<int> WaitTarget::peer() const {
+  if (message_ == nullptr) return std::nullopt;
+  return message_->operation.peer;
+}
+
+// A missing rank may wait for another one itself.
+std::vector<int> WaitTarget::late(const ShmContext& context) const {
+  // A waiting rank announces itself every 50 to 150 ms, unless it is stopped.
+  // A rank that stopped long before this wait began must not seem to wait.
+  constexpr Deadline::Clock::duration kLongest = std::chrono::seconds(5);
+  const auto recently =
+      std::min(kLongest, (Deadline::Clock::now() - begun()) / 4);
+  const auto find_waiting =
+      [&](const std::vector<int>& ranks) -> std::optional<WaitingRank> {
+    for (const int rank : ranks)
+      if (auto awaited = wait_of(context, rank, recently))
+        return WaitingRank{rank, std::move(awaited)};
+    return std::nullopt;
+  };
+  return ends_of_waits({missing(context), wants_any()}, context.identity.rank,
+                       context.identity.size, find_waiting);
 }
 
 std::string WaitTarget::describe_call() const {
@@ -55,7 +81,7 @@ Deadline::Clock::time_point WaitTarget::begun() const {
 
 std::string WaitTarget::describe_timeout(const ShmContext& context) const {
   const GroupIdentity& identity = context.identity;
-  const std::vector<int> ranks = missing(context);
+  const std::vector<int> ranks = late(context);
   std::string text = describe_timeout_of(describe_call(), begun(), identity);
   for (const int rank : ranks)
     text += fmt::format("\n  missing: {} on {}, last seen in {}",

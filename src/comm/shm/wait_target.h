@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,16 +36,20 @@ class WaitTarget {
   // The ranks without which it does not complete.
   std::vector<int> missing(const ShmContext& context) const;
 
+  // Of a message: the other rank, or kAnySource.
+  std::optional<int> peer() const;
+
   // The operation, as describe() gives it.
   std::string describe_call() const;
 
-  // The text of a Timeout.
+  // The text of a Timeout, which names the ranks that hold up all others.
   std::string describe_timeout(const ShmContext& context) const;
 
   Deadline deadline() const;
 
  private:
   Deadline::Clock::time_point begun() const;
+  std::vector<int> late(const ShmContext& context) const;
 
   CollectiveQueue* collectives_;
   std::uint64_t ticket_ = 0;

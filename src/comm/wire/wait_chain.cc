@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdint>
 
 #include "lockstep/base/error.h"
@@ -11,10 +10,6 @@
 
 namespace lockstep {
 namespace {
-
-bool has(const std::vector<int>& ranks, int wanted) {
-  return std::ranges::find(ranks, wanted) != ranks.end();
-}
 
 Bytes encode(const AwaitedRanks& awaited) {
   Bytes bytes;
@@ -77,10 +72,17 @@ std::vector<int> WaitChain::ends(const AwaitedRanks& awaited,
   if (is_useless() || awaited.any_suffices) return awaited.ranks;
   const auto stopped = begin_to_follow();
   if (!stopped) return awaited.ranks;
-  std::vector<int> found = follow(awaited.ranks, deadline, *stopped);
+  const auto find_waiting =
+      [&](const std::vector<int>& ranks) -> std::optional<WaitingRank> {
+    const auto spoke = first_to_publish(ranks, deadline, *stopped);
+    if (!spoke) return std::nullopt;
+    return WaitingRank{*spoke, published_by(*spoke, deadline, *stopped)};
+  };
+  std::vector<int> found =
+      ends_of_waits(awaited, parts_.rank, parts_.size, find_waiting);
   const MutexLock lock(mutex_);
   following_.reset();
-  return found.empty() ? awaited.ranks : found;
+  return found;
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
   return awaited.ranks;
@@ -105,37 +107,6 @@ std::optional<AwaitedRanks> WaitChain::published_by(
 } catch (const std::exception& error) {
   log(LogLevel::kDebug, error.what());
   return std::nullopt;
-}
-
-std::vector<int> WaitChain::follow(const std::vector<int>& ranks,
-                                   Deadline deadline,
-                                   const Cancellation& stopped) {
-  std::vector<int> found;   // all ranks of the chains, in the order of `ranks`
-  std::vector<int> silent;  // this rank waits for all of these at once
-  std::vector<int> late;    // because of others
-  const auto add = [&](const std::vector<int>& further) {
-    for (const int next : further) {
-      if (next < 0 || next >= parts_.size || next == parts_.rank ||
-          has(found, next))
-        continue;
-      found.push_back(next);
-      silent.push_back(next);
-    }
-  };
-  add(ranks);
-  while (!silent.empty()) {
-    const auto spoke = first_to_publish(silent, deadline, stopped);
-    if (!spoke) break;
-    std::erase(silent, *spoke);
-    // A rank whose words cannot be read waits too, for some rank.
-    const auto theirs = published_by(*spoke, deadline, stopped);
-    const bool is_end =
-        theirs && (theirs->any_suffices || has(theirs->ranks, parts_.rank));
-    if (!is_end) late.push_back(*spoke);
-    if (theirs && !theirs->any_suffices) add(theirs->ranks);
-  }
-  std::erase_if(found, [&](int next) { return has(late, next); });
-  return found;
 }
 
 }  // namespace lockstep

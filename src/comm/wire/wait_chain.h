@@ -2,12 +2,8 @@
 //
 // A rank that a late rank waits for may be late itself because it waits for a
 // third rank. So each rank that gives up publishes in the store which ranks it
-// waits for, and follows what those ranks publish, to the ends of the chains:
-//
-//   - a rank that publishes nothing, because it does not wait;
-//   - a rank that waits for a message from any source: each of the others could
-//     have sent it, so none of them is late for certain;
-//   - a rank that waits for this rank, which is a deadlock.
+// waits for, and follows what those ranks publish, to the ends of the chains
+// (ends_of_waits()). A rank that publishes nothing does not wait.
 //
 // A group and its duplicates have independent chains, as they have independent
 // orders.
@@ -25,15 +21,10 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/store/store.h"
 #include "src/base/mutex.h"
+#include "src/comm/operation/awaited_ranks.h"
 #include "src/comm/rendezvous/group_fault.h"
 
 namespace lockstep {
-
-// The ranks that a rank waits for.
-struct AwaitedRanks {
-  std::vector<int> ranks;
-  bool any_suffices = false;  // it waits for a message from any source
-};
 
 class WaitChain {
  public:
@@ -68,8 +59,6 @@ class WaitChain {
                                       const Cancellation& stopped);
   std::optional<AwaitedRanks> published_by(int rank, Deadline deadline,
                                            const Cancellation& stopped);
-  std::vector<int> follow(const std::vector<int>& ranks, Deadline deadline,
-                          const Cancellation& stopped);
 
   const Parts parts_;
   Mutex mutex_;
