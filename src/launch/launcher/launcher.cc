@@ -64,7 +64,7 @@ JobResult Launcher::run() {
       // A worker may have ended after the last turn, and so may another one
       // that took its place.
     } while (look_for_failure() || !over());
-    if (!failed_.empty()) announce_failure();
+    if (!failed_.empty() && !result_.lost_store) announce_failure();
   } catch (...) {
     signal_everything(SIGKILL);
     workers_.clear();
@@ -263,6 +263,7 @@ bool Launcher::look_for_failure() {
   }
   if (phase_ != Phase::kRunning) return false;
   const bool found = note_failures();
+  if (phase_ != Phase::kRunning) return found;
   if (!failed_.empty()) {
     collector_.reset();
     collect_records(kLastRecords);
@@ -305,7 +306,7 @@ void Launcher::look_for_write_error() {
 void Launcher::end_elsewhere() {
   // A worker that has failed already may be the cause.
   note_failures();
-  if (!failed_.empty()) return;
+  if (!failed_.empty() || phase_ != Phase::kRunning) return;
   result_.ended_elsewhere = true;
   collector_.reset();
   end_job();

@@ -92,13 +92,17 @@ struct JobResult {
   // when one failed; 128 + the signal that asked the launcher to end, or
   // kExitStartAgain where it was SIGTERM, a worker ended with that, and every
   // other one with that or 0; 128 + SIGPIPE when the output's reader has gone;
-  // 1 when output cannot be written for another reason. Workers that were asked
-  // to end because of another host do not count.
+  // 1 when output cannot be written for another reason, or the store of a job
+  // that re-forms in place is gone. Workers that were asked to end because of
+  // another host do not count.
   int exit_code = 0;
   // The signal that asked the launcher to end, or 0.
   int signal = 0;
   // Whether the workers were asked to end because of another host.
   bool ended_elsewhere = false;
+  // Whether they were asked to end because the store of a job that re-forms in
+  // place is gone. The other hosts may go on, so on_failure is not called.
+  bool lost_store = false;
   std::optional<WorkerFailure> failure;
   std::vector<pid_t> pids;  // of the workers, by rank
 };
@@ -146,6 +150,9 @@ class Launcher {
 
   // Those of a job that re-forms in place; see reform.cc.
   void begin_rounds();
+  template <class Call>
+  void with_rounds(Call call);
+  void lose_rounds(const std::exception& error);
   void watch_for_ready(Slot& slot);
   void watch_other_launchers();
   void note_changes();
@@ -159,6 +166,7 @@ class Launcher {
   // Whether the job goes on without this failed worker, or with another one in
   // its place.
   bool goes_on_without(int local_rank);
+  bool decide_about(int local_rank);
   bool replace(int local_rank, const ElasticRounds::Decision& decision);
   void tell_of_death(const WorkerFailure& failure,
                      const ElasticRounds::Decision& decision);

@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <random>
 #include <utility>
 
@@ -18,6 +19,7 @@
 #include "src/base/testing/test_directory.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/net/pipe.h"
+#include "src/store/tcp_store_server.h"
 
 namespace lockstep {
 namespace {
@@ -53,18 +55,21 @@ JobResult run_job(int workers, const std::string& script,
   return run_job(shells(workers, script, grace), nowhere.get(), nowhere.get());
 }
 
+// What was written to a pipe.
+std::string text_of(Pipe pipe) {
+  pipe.write.reset();
+  std::array<char, 5000> buffer{};
+  const ssize_t count = ::read(pipe.read.get(), buffer.data(), buffer.size());
+  return {buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(count, 0))};
+}
+
 // The exit code and the error output of a job whose output goes to `out`.
 std::pair<int, std::string> run_with_output(const std::string& script,
                                             int out) {
   Pipe errors = make_pipe();
   const int exit_code =
       run_job(shells(2, script), out, errors.write.get()).exit_code;
-  errors.write.reset();
-  std::array<char, 5000> buffer{};
-  const ssize_t count = ::read(errors.read.get(), buffer.data(), buffer.size());
-  return {exit_code,
-          std::string(buffer.data(),
-                      static_cast<std::size_t>(std::max<ssize_t>(count, 0)))};
+  return {exit_code, text_of(std::move(errors))};
 }
 
 TEST(Launcher, KillsAtOnceWhenAskedASecondTime) {
@@ -94,6 +99,31 @@ TEST(Launcher, GivesWorkersTheirGraceWhenAskedWhileItLooksForACause) {
       24h);
   EXPECT_TRUE(std::filesystem::exists(folder.path() / "saved"));
   EXPECT_EQ(result.signal, SIGINT);
+}
+
+TEST(Launcher, GivesWorkersTheirGraceWhereTheStoreOfAJobInPlaceIsGone) {
+  const TestDirectory directory;
+  auto store = std::make_optional<TcpStoreServer>("127.0.0.1", 0, "token");
+  LaunchOptions options = shells(2, R"(
+      if [ $RANK = 0 ]; then
+        trap 'echo saved; exit 0' TERM
+        touch "$READY"
+        while :; do sleep 0.01; done
+      fi
+      while [ ! -e "$READY" ]; do sleep 0.01; done
+      exit 3)");
+  options.environment.push_back("READY=" + (directory / "ready").string());
+  options.after_death = AfterDeath::kReformInPlace;
+  options.job.store_url = store->url();
+  options.job.token = "token";
+  options.on_start = [&](const RunningWorkers&) { store.reset(); };
+  Pipe output = make_pipe();
+  const JobResult result =
+      run_job(std::move(options), output.write.get(), output.write.get());
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(text_of(std::move(output)),
+              AllOf(HasSubstr("the job's store is gone"), HasSubstr("saved"),
+                    HasSubstr("rank 1 of 2 exited with code 3")));
 }
 
 TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/launch/worker/own_store.h"
 #include "src/store/host_address.h"
@@ -26,11 +27,43 @@ void Launcher::begin_rounds() {
   for (int local = 0; local < job.workers; ++local)
     all.ids.push_back(job.first_rank + local);
   if (job.joins_late) all = rounds_->join(options_.launcher_id, job.workers);
+  if (all.ids.empty())
+    throw Error(
+        "the job goes on without this host: its connection to the rendezvous "
+        "was lost for a while\n"
+        "  next:    start it here again");
   for (const int id : all.ids) {
     slots_.push_back({.id = id, .restarts = all.start});
     if (job.joins_late) watch_for_ready(slots_.back());
   }
   watch_other_launchers();
+}
+
+// Calls `call`, which needs the job's store, unless that is gone.
+template <class Call>
+void Launcher::with_rounds(Call call) {
+  if (result_.lost_store) return;
+  try {
+    call();
+  } catch (const NetworkError& error) {
+    lose_rounds(error);
+  } catch (const Timeout& error) {
+    lose_rounds(error);
+  }
+}
+
+// Without the store the workers cannot go on after a death, nor be replaced.
+void Launcher::lose_rounds(const std::exception& error) {
+  result_.lost_store = true;
+  changes_.reset();
+  for (Slot& slot : slots_) slot.watch.reset();
+  screen_.settle();
+  screen_.print_line(
+      OutputStream::kErr,
+      fmt::format("lockstep: the job's store is gone: {}; ending the workers",
+                  first_line(error.what())));
+  if (result_.exit_code == 0) result_.exit_code = 1;
+  if (phase_ == Phase::kRunning) end_job();
 }
 
 void Launcher::watch_for_ready(Slot& slot) {
@@ -49,11 +82,13 @@ void Launcher::watch_other_launchers() {
 
 void Launcher::note_changes() {
   changes_.reset();
-  rounds_->refresh();
-  tell_of_lost_launchers();
-  tell_workers();
-  if (rounds_->is_over()) return end_late_replacements();
-  watch_other_launchers();
+  with_rounds([this] {
+    rounds_->refresh();
+    tell_of_lost_launchers();
+    tell_workers();
+    if (rounds_->is_over()) return end_late_replacements();
+    watch_other_launchers();
+  });
 }
 
 // One launcher of the job does: that of the new round's rank 0.
@@ -86,8 +121,10 @@ void Launcher::watch_rounds(PollSet& set) {
 void Launcher::note_ready(int id) {
   for (Slot& slot : slots_)
     if (slot.id == id) slot.watch.reset();
-  rounds_->is_ready(id);
-  tell_workers();
+  with_rounds([&] {
+    rounds_->is_ready(id);
+    tell_workers();
+  });
 }
 
 void Launcher::tell_workers() {
@@ -123,8 +160,10 @@ std::vector<int> Launcher::ids_that_ended_well() const {
 
 void Launcher::note_good_end(int id) {
   if (rounds_->is_over()) return;
-  rounds_->ended_well(id);
-  end_late_replacements();
+  with_rounds([&] {
+    rounds_->ended_well(id);
+    end_late_replacements();
+  });
 }
 
 // Replacements that have come too late would wait for a round, or still start,
@@ -139,6 +178,12 @@ void Launcher::end_late_replacements() {
 }
 
 bool Launcher::goes_on_without(int local_rank) {
+  bool goes_on = false;
+  with_rounds([&] { goes_on = decide_about(local_rank); });
+  return goes_on;
+}
+
+bool Launcher::decide_about(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.watch.reset();
   for (;;) {

@@ -320,7 +320,9 @@ TEST_F(CoordinatorInPlace, TakesAHostThatIsTooManyInOnceAnotherOneIsLost) {
   come(0, 3, "d");
   set(RoundKeys(0).lost("a"));
   // Beside b it could only begin with rank 2.
-  EXPECT_EQ(decode<RoundPlan>(get(RoundKeys(0).late_plan("c"))).first_rank, 0);
+  const auto plan = decode<RoundPlan>(get(RoundKeys(0).late_plan("c")));
+  EXPECT_EQ(plan.first_rank, 0);
+  EXPECT_EQ(plan.group_rank, 0);
   set(RoundKeys(0).lost("c"));
   EXPECT_EQ(decode<RoundPlan>(get(RoundKeys(0).late_plan("d"))).first_rank, 0);
   end_well("b");
@@ -376,6 +378,19 @@ TEST_F(CoordinatorInPlace, EndsTheJobWhereTooFewRanksRemain) {
   EXPECT_EQ(verdict_of(0).next, "fail");
   EXPECT_THAT(verdict_of(0).fault.text, HasSubstr("the launcher on host b"));
   read_by({"a"});
+}
+
+TEST_F(CoordinatorInPlace, EndsTheJobWhereAHostEndsWithoutSayingWhy) {
+  const auto coordinator = coordinate(1);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  workers_store();
+  set(RoundKeys(0).ended("b"));
+  set(RoundKeys(0).ended("a"));
+  EXPECT_EQ(verdict_of(0).next, "fail");
+  EXPECT_EQ(verdict_of(0).fault.text,
+            "the workers on host b ended before the others");
+  read_by({"a", "b"});
 }
 
 TEST_F(CoordinatorInPlace, NamesTheDeathThatTheOthersCouldNotSurvive) {

@@ -194,6 +194,17 @@ void HostRound::report_lost(const NodeCard& node) {
                kOwnStoreAnswers);
 }
 
+// The launcher has reported before why its workers ended, unless it could not.
+void HostRound::report_end_without_cause(const std::string& id) {
+  const auto node = std::ranges::find(nodes_, id, &NodeCard::id);
+  report_fault(store_, keys_.fault(),
+               {.node = id,
+                .text = fmt::format("the workers on {} ended before the others",
+                                    node->host),
+                .kind = RoundFaultKind::kPeer},
+               kOwnStoreAnswers);
+}
+
 // Waits until every host's workers have ended well; false once a fault stands
 // in the store.
 bool HostRound::all_end_well() {
@@ -221,8 +232,10 @@ bool HostRound::all_end_well() {
     }
     if (found <= working.size()) {
       const std::string id = working[found - 1];
-      // Its launcher has reported why before.
-      if (!is_set(store_, keys_.done(id))) return false;
+      if (!is_set(store_, keys_.done(id))) {
+        report_end_without_cause(id);
+        return false;
+      }
       std::erase(working, id);
       if (in_place_ && dismiss(id)) admit_spares(working);
       continue;

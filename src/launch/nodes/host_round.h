@@ -85,6 +85,7 @@ class HostRound {
   std::optional<RoundFault> end_from_outside();
   const NodeCard* first_that_does_not_end();
   void report_lost(const NodeCard& node);
+  void report_end_without_cause(const std::string& id);
 
   // Those of a job that re-forms in place; see host_round_in_place.cc.
   bool re_forms_in_place() const { return options_.min_ranks >= 0; }
@@ -97,6 +98,7 @@ class HostRound {
   void admit(NodeCard node);
   bool dismiss(const std::string& id);
   int first_free_rank(int workers) const;
+  int first_free_group_rank() const;
   void explain(RoundFault& fault);
 
   Store& store_;
@@ -112,8 +114,13 @@ class HostRound {
   // Where the job re-forms in place.
   std::unique_ptr<ElasticRounds> in_place_;
   std::vector<NodeCard> spares_;  // that would join
-  // The ranks with which the hosts of nodes_ start their workers, by launcher.
-  std::map<std::string, int> first_ranks_;
+  // Of the hosts of nodes_, by launcher: with which rank they start their
+  // workers, and which of the hosts they are.
+  struct Place {
+    int first_rank = 0;
+    int group_rank = 0;
+  };
+  std::map<std::string, Place> places_;
 };
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 // are lost, and takes others in.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "src/launch/nodes/host_round.h"
@@ -34,9 +35,12 @@ void HostRound::begin_in_place(const std::string& token) {
       .launchers = {},
       .min_ranks = options_.min_ranks > 0 ? options_.min_ranks : ranks(),
       .max_restarts = options_.max_restarts};
-  for (int first = 0; const NodeCard& node : nodes_) {
+  int first_rank = 0;
+  int group_rank = 0;
+  for (const NodeCard& node : nodes_) {
     rounds.launchers.emplace_back(node.id, node.workers);
-    first_ranks_[node.id] = std::exchange(first, first + node.workers);
+    places_[node.id] = {first_rank, group_rank++};
+    first_rank += node.workers;
   }
   ElasticRounds::begin(*store, rounds);
   in_place_ = std::make_unique<ElasticRounds>(store);
@@ -75,7 +79,10 @@ bool HostRound::dismiss(const std::string& id) {
 void HostRound::admit(NodeCard node) {
   const std::string key = keys_.late_plan(node.id);
   RoundPlan plan = plan_;
-  plan.first_rank = first_ranks_[node.id] = first_free_rank(node.workers);
+  const Place place{first_free_rank(node.workers), first_free_group_rank()};
+  places_[node.id] = place;
+  plan.first_rank = place.first_rank;
+  plan.group_rank = place.group_rank;
   nodes_.push_back(std::move(node));
   plan.nodes = nodes_;
   store_.set(key, to_bytes(encode(plan)), kOwnStoreAnswers);
@@ -87,13 +94,24 @@ int HostRound::first_free_rank(int workers) const {
   for (bool is_free = false; !is_free;) {
     is_free = true;
     for (const NodeCard& node : nodes_) {
-      const int first = first_ranks_.at(node.id);
+      const int first = places_.at(node.id).first_rank;
       if (rank + workers <= first || first + node.workers <= rank) continue;
       rank = first + node.workers;
       is_free = false;
     }
   }
   return rank;
+}
+
+int HostRound::first_free_group_rank() const {
+  const auto has = [this](int group_rank) {
+    return std::ranges::any_of(nodes_, [&](const NodeCard& node) {
+      return places_.at(node.id).group_rank == group_rank;
+    });
+  };
+  int group_rank = 0;
+  while (has(group_rank)) ++group_rank;
+  return group_rank;
 }
 
 bool HostRound::goes_on_without(const NodeCard& node) {

@@ -400,7 +400,8 @@ bool Node::take_part_in(const RoundPlan& plan, JobEnvironment& job) const {
   job.first_rank = is_late ? plan.first_rank : workers_before(own);
   job.world_size =
       std::max(workers_before(plan.nodes.end()), job.first_rank + job.workers);
-  job.group_rank = static_cast<int>(own - plan.nodes.begin());
+  job.group_rank =
+      is_late ? plan.group_rank : static_cast<int>(own - plan.nodes.begin());
   job.group_world_size = static_cast<int>(plan.nodes.size());
   job.master_address = plan.nodes.front().address;
   job.master_port = plan.nodes.front().master_port;

@@ -58,6 +58,7 @@ struct RoundPlan {
   // Of the host for which the plan is, where it joins a job that re-forms in
   // place and runs already; negative: by the order of the hosts.
   int first_rank = -1;
+  int group_rank = -1;
 };
 
 // A later kind replaces an earlier one in the store.
@@ -90,7 +91,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProgramCard, host, identity)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts,
-                                   first_rank)
+                                   first_rank, group_rank)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 

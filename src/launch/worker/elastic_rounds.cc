@@ -20,6 +20,11 @@ namespace {
 
 constexpr std::string_view kState = "elastic/state";
 
+template <class Value>
+bool has(const std::vector<Value>& values, const Value& wanted) {
+  return std::ranges::find(values, wanted) != values.end();
+}
+
 struct LivingWorker {
   int id = 0;
   std::string launcher;
@@ -35,8 +40,9 @@ struct ElasticRounds::State {
   int min_ranks = 1;
   int max_restarts = 0;
   std::vector<LivingWorker> living{};
-  std::vector<int> ready{};  // not members yet
-  int ended = 0;             // the last round that a death has ended
+  std::vector<std::string> lost{};  // launchers
+  std::vector<int> ready{};         // not members yet
+  int ended = 0;                    // the last round that a death has ended
   ElasticRound round{};
   int next_id = 0;
   int restarts = 0;         // replacements
@@ -47,8 +53,8 @@ struct ElasticRounds::State {
 
   friend bool operator==(const State&, const State&) = default;
   NLOHMANN_DEFINE_TYPE_INTRUSIVE(State, first_workers, min_ranks, max_restarts,
-                                 living, ready, ended, round, next_id, restarts,
-                                 starts, has_failed, over, deaths)
+                                 living, lost, ready, ended, round, next_id,
+                                 restarts, starts, has_failed, over, deaths)
 
   bool is_living(int id) const {
     return std::ranges::find(living, id, &LivingWorker::id) != living.end();
@@ -178,6 +184,7 @@ ElasticRounds::Decision ElasticRounds::lost(const std::string& launcher,
   death.is_launcher = true;
   death.launcher = launcher;
   return change([&](State& state) {
+    if (!has(state.lost, launcher)) state.lost.push_back(launcher);
     std::vector<int> dead;
     for (const LivingWorker& worker : state.living)
       if (worker.launcher == launcher) dead.push_back(worker.id);
@@ -192,9 +199,7 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
                                               const std::vector<int>& dead,
                                               bool can_replace,
                                               ElasticDeath death) const {
-  const auto is_dead = [&](int id) {
-    return std::ranges::find(dead, id) != dead.end();
-  };
+  const auto is_dead = [&](int id) { return has(dead, id); };
   std::erase_if(state.living,
                 [&](const LivingWorker& each) { return is_dead(each.id); });
   std::erase_if(state.ready, is_dead);
@@ -258,6 +263,7 @@ ElasticRounds::Joined ElasticRounds::join(const std::string& launcher,
                                           int workers) {
   return change([&](State& state) {
     Joined joined;
+    if (has(state.lost, launcher)) return joined;
     for (int i = 0; i < workers; ++i) joined.ids.push_back(state.add(launcher));
     joined.start = ++state.starts;
     return joined;

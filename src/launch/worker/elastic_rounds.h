@@ -80,7 +80,8 @@ class ElasticRounds {
   // end. They are not replaced.
   Decision lost(const std::string& launcher, ElasticDeath death);
 
-  // Workers that the launcher of a further host starts after the first round.
+  // Workers that the launcher of a further host starts after the first round;
+  // none if it was given up meanwhile, by lost().
   struct Joined {
     std::vector<int> ids;
     int start = 0;  // as Decision::start

@@ -245,6 +245,15 @@ TEST_F(ElasticRoundsOfTwoHosts, GoOnWithoutALauncherThatIsLost) {
   EXPECT_EQ(b.round().number, 2);
 }
 
+// As where it was admitted, and its connection ended before it had workers.
+TEST_F(ElasticRoundsOfTwoHosts, TakeInNoWorkersOfALauncherThatIsLost) {
+  begin(2);
+  ElasticRounds coordinator(store_), c(store_), d(store_);
+  EXPECT_EQ(coordinator.lost("c", {.text = "c is lost"}).next, Next::kGoOn);
+  EXPECT_THAT(c.join("c", 2).ids, ElementsAre());
+  EXPECT_THAT(d.join("d", 1).ids, ElementsAre(4));
+}
+
 TEST_F(ElasticRoundsOfTwoHosts, BeginNoRoundOnceADeathEndsTheJob) {
   begin(1, 1);
   ElasticRounds a(store_), b(store_);
