@@ -20,12 +20,6 @@
 namespace lockstep {
 namespace {
 
-std::string text_of(const CheckpointSet& set, const char* key) {
-  const auto& texts = set.manifest().texts;
-  const auto found = texts.find(key);
-  return found == texts.end() ? "none" : found->second;
-}
-
 CheckpointSet open_set(const std::filesystem::path& path) {
   if (CheckpointSet::is_at(path)) return CheckpointSet(path);
   std::error_code ignored;
@@ -48,8 +42,14 @@ int show(const CheckpointSet& set) {
   };
   line("step", std::to_string(set.manifest().step));
   line("ranks", std::to_string(set.manifest().shards.size()));
-  line("optimizer", text_of(set, "lockstep.optimizer"));
-  line("model", text_of(set, "lockstep.job.model"));
+  // Programs of users need not name them.
+  const auto line_of_text = [&](const char* what, const char* key) {
+    const auto& texts = set.manifest().texts;
+    const auto found = texts.find(key);
+    if (found != texts.end()) line(what, found->second);
+  };
+  line_of_text("optimizer", "lockstep.optimizer");
+  line_of_text("model", "lockstep.job.model");
   line("tensors", with_thousands(std::ssize(set.tensors())) + ", " +
                       with_thousands(static_cast<std::int64_t>(bytes)) +
                       " bytes");
