@@ -20,6 +20,7 @@
 
 constexpr std::int64_t kEpochs = 4;
 constexpr std::int64_t kBatches = 8;  // of a rank, in an epoch
+constexpr double kRate = 0.1;         // at first
 constexpr std::int64_t kForEver = std::numeric_limits<std::int64_t>::max();
 
 torch::nn::Sequential make_model() {
@@ -47,7 +48,7 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps,
   auto model = lockstep::DistributedDataParallel(make_model());
   const auto [points, labels] = share_of_data(group->rank());
   lockstep::FusedSGD optimizer(model.parameters(),
-                               torch::optim::SGDOptions(0.1).momentum(0.9));
+                               torch::optim::SGDOptions(kRate).momentum(0.9));
   torch::manual_seed(100 + group->rank());  // for dropout
 
   // Everything that changes during training. By default the state includes
@@ -63,7 +64,13 @@ at::Tensor train(const std::filesystem::path& path, std::int64_t most_steps,
     std::printf("going on at epoch %d, step %d\n", static_cast<int>(epoch),
                 static_cast<int>(step));
 
-  for (; epoch < kEpochs; ++epoch, step = 0) {
+  // The schedule begins with the first rate, which resume() has replaced.
+  for (auto& parameters : optimizer.param_groups())
+    parameters.options().set_lr(kRate);
+  torch::optim::StepLR schedule(optimizer, /*step_size=*/2, /*gamma=*/0.5);
+  for (std::int64_t i = 0; i < epoch; ++i) schedule.step();
+
+  for (; epoch < kEpochs; ++epoch, step = 0, schedule.step()) {
     while (step < kBatches) {
       if (most_steps-- == 0) return {};
       optimizer.zero_grad();

@@ -10,16 +10,20 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace elastic = lockstep::elastic;
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kSteps = 200;
+constexpr std::int64_t kSamples = 2000;
+constexpr std::int64_t kBatch = 32;  // of a rank
 
 // Whether this process is the one that shows what a death does: the last rank,
 // not one that replaces it.
@@ -29,16 +33,15 @@ bool is_victim() {
          lockstep::rank() == lockstep::size() - 1;
 }
 
-// A batch of this rank, the same each time for the same step.
-at::Tensor batch_of(std::int64_t step) {
-  torch::manual_seed(step * lockstep::size() + lockstep::rank());
-  return torch::rand({32, 2}) * 2 - 1;
+// The dataset, the same on every rank.
+at::Tensor make_points() {
+  torch::manual_seed(0);
+  return torch::rand({kSamples, 2}) * 2 - 1;
 }
 
 void take_step(
     lockstep::DistributedDataParallel<torch::nn::SequentialImpl>& model,
-    torch::optim::Optimizer& optimizer, std::int64_t step) {
-  const at::Tensor points = batch_of(step);
+    torch::optim::Optimizer& optimizer, const at::Tensor& points) {
   const at::Tensor labels = points.square().sum(1).lt(0.6).to(torch::kLong);
   optimizer.zero_grad();
   torch::cross_entropy_loss(model(points), labels).backward();
@@ -51,10 +54,15 @@ int main(int count, char** arguments) {
                             torch::nn::Linear(32, 2));
   torch::optim::SGD optimizer(net->parameters(),
                               torch::optim::SGDOptions(0.1).momentum(0.9));
-  std::int64_t step = 0;
-  elastic::State state({.model = net.ptr(),
-                        .optimizer = &optimizer,
-                        .counters = {{"step", &step}}});
+  // The position in the data: the epoch, and the samples of it that all ranks
+  // together have seen.
+  std::int64_t step = 0, epoch = 0, consumed = 0;
+  elastic::State state(
+      {.model = net.ptr(),
+       .optimizer = &optimizer,
+       .counters = {
+           {"step", &step}, {"epoch", &epoch}, {"consumed", &consumed}}});
+  const at::Tensor points = make_points();
 
   int groups = 0;
   Clock::time_point last_step = Clock::now();
@@ -63,9 +71,20 @@ int main(int count, char** arguments) {
     lockstep::DistributedDataParallel model(net);
     const bool dies = ++groups == 1 && is_victim();
     const std::int64_t first = step;
-    while (step < kSteps) {
+    // This rank's share of what the epoch still has, for the present ranks.
+    const auto rest_of_epoch = [&] {
+      return lockstep::sampler_sequence(
+          kSamples, {.world_size = lockstep::size(),
+                     .rank = lockstep::rank(),
+                     .epoch = static_cast<std::uint64_t>(epoch),
+                     .consumed = consumed});
+    };
+    std::vector<std::int64_t> order = rest_of_epoch();
+    for (auto next = order.begin(); step < kSteps;) {
       if (dies && step == death) ::kill(::getpid(), SIGKILL);
-      take_step(model, optimizer, step);
+      const auto count = std::min(kBatch, std::int64_t{order.end() - next});
+      const std::vector<std::int64_t> batch(next, next + count);
+      take_step(model, optimizer, points.index_select(0, torch::tensor(batch)));
       const Clock::duration since = Clock::now() - last_step;
       if (groups > 1 && step == first && lockstep::rank() == 0)
         std::printf(
@@ -73,6 +92,14 @@ int main(int count, char** arguments) {
             static_cast<long>(step), lockstep::size(),
             std::chrono::duration<double, std::milli>(since).count());
       last_step = Clock::now();
+      next += count;
+      consumed += count * lockstep::size();
+      if (next == order.end()) {
+        ++epoch;
+        consumed = 0;
+        order = rest_of_epoch();
+        next = order.begin();
+      }
       if (++step % 10 == 0) state.commit();
     }
   });

@@ -9,9 +9,9 @@ std::string listed(const std::vector<std::string>& words,
     if (&word == &words.front())
       text = word;
     else if (&word == &words.back())
-      text += " " + std::string(conjunction) + " " + word;
+      text.append(" ").append(conjunction).append(" ").append(word);
     else
-      text += ", " + word;
+      text.append(", ").append(word);
   }
   return text;
 }

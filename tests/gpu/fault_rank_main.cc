@@ -31,10 +31,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/torch/captured_pass.h"
+#include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/tensor_collectives.h"
-#include "src/torch/device/captured_pass.h"
 #include "src/torch/device/device_streams.h"
-#include "src/torch/device/out_of_memory.h"
 #include "src/train/trainer/training_device.h"
 
 namespace lockstep {

@@ -1,9 +1,9 @@
-// Making groups from ranks of another group.
+// Making groups from ranks of another group, and the numbers of their ranks.
 //
-// Threads: one thread per rank at a time.
+// Threads: one thread per rank at a time; any for the numbers.
 // Errors:  InvalidArgument for an invalid list of ranks; Timeout naming the
 //          ranks that never came.
-// Source:  torch.distributed.new_group; MPI_Comm_split.
+// Source:  torch.distributed.new_group, get_global_rank, …; MPI_Comm_split.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/process_group.h"
 
@@ -44,6 +45,14 @@ struct Color {
 };
 std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
                                     const GroupOptions& options = {});
+
+// The ranks of the job that `group` consists of, in the order of its own ranks.
+std::vector<int> get_process_group_ranks(const ProcessGroup& group);
+
+// The rank in the job of rank `group_rank` of `group`, and the reverse. Throw
+// InvalidArgument for a rank that the group does not have.
+int get_global_rank(const ProcessGroup& group, int group_rank);
+int get_group_rank(const ProcessGroup& group, int global_rank);
 
 // A barrier that names the late ranks: every rank that came gets a Timeout
 // listing all ranks that did not reach rank 0 within `timeout` of rank 0's

@@ -22,8 +22,8 @@ namespace lockstep {
 
 struct InitOptions {
   // "shm", "gloo", "mpi", "hybrid", "reference", or "auto": the fastest that
-  // reaches every rank. Every backend uses NCCL for buffers on a GPU; "nccl" is
-  // "auto", and fails at once without a GPU.
+  // reaches every rank. Every backend uses NCCL for buffers on a GPU, if its
+  // plug-in is installed; "nccl" is "auto", and fails at once without a GPU.
   std::string backend = "auto";
   // "env://" (RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT), "tcp://host:port"
   // (rank 0 serves there) or "file:///path"; the last two need world_size and
@@ -32,7 +32,8 @@ struct InitOptions {
   std::optional<int> world_size{};
   std::optional<int> rank{};
   // How long a collective may take: 30 minutes unless set here or by
-  // LOCKSTEP_TIMEOUT.
+  // LOCKSTEP_TIMEOUT. How long the ranks may take to find each other is set by
+  // LOCKSTEP_RENDEZVOUS_TIMEOUT alone, in seconds: 300 by default.
   std::optional<std::chrono::nanoseconds> timeout{};
 };
 

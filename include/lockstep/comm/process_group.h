@@ -45,8 +45,8 @@ struct CallOptions {
   // A name for this call in messages, for example "gradients of layer 3".
   std::string_view label{};
   // For buffers on a GPU: the cudaStream_t in whose order the operation begins,
-  // and which Work::wait() makes wait. Null: the thread's, see
-  // current_stream.h.
+  // and which Work::wait() makes wait. Null: the thread's,
+  // which is LibTorch's current stream.
   void* stream = nullptr;
 };
 

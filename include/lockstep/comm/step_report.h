@@ -5,7 +5,7 @@
 //     while (auto batch = loader.next(Deadline::never())) {
 //       report.data_ready();
 //       train(*batch);
-//       report.step_done(batch->size());
+//       report.step_done(batch->count());
 //     }
 //
 // Without one, status counts the backward passes that reduce gradients over

@@ -1,4 +1,6 @@
-// A handle on a started operation.
+// A handle on a started operation. Without wait() the caller does not know that
+// the operation is done, not even a barrier, and misses its errors; so the
+// compiler warns where a call drops it.
 //
 // Threads: copies may be used from any thread.
 // Errors:  surface in wait(): PeerFailure, Mismatch, Timeout, NetworkError.
@@ -22,7 +24,7 @@ class PendingWork;
 // As the peer of a receive: any rank of the group.
 inline constexpr int kAnySource = -1;
 
-class Work {
+class [[nodiscard]] Work {
  public:
   // An operation that completed while it was being started.
   Work() = default;
@@ -53,9 +55,8 @@ class Work {
   }
 
   // For buffers on a GPU, wait() makes the operation's stream and the thread's
-  // own (src/comm/operation/current_stream.h) wait, and returns. This does the
-  // same for another stream: work given to it from now on begins after the
-  // operation.
+  // own (LibTorch's current stream) wait, and returns. This does the same for
+  // another stream: work given to it from now on begins after the operation.
   void order_before(void* stream) const {
     if (pending_) order_before_pending(stream);
   }

@@ -7,10 +7,11 @@
 //   Loader loader(train, sampler_sequence(train.size(), sampler));
 //
 // Classes are the subfolders in the order of their names' bytes; samples are
-// the files below them at any depth, in the order of their paths. Names may be
-// any bytes. Files whose names do not end in .jpg, .jpeg or .png, in any case,
-// are ignored, but for other kinds of images, which are refused by name, so
-// that no part of a dataset is left out silently. Symbolic links are followed.
+// the files below them at any depth, a folder's own before those of the folders
+// in it, as torchvision lists them. Names may be any bytes. Files whose names
+// do not end in .jpg, .jpeg or .png, in any case, are ignored, but for other
+// kinds of images, which are refused by name, so that no part of a dataset is
+// left out silently. Symbolic links are followed.
 //
 // Memory: the listing costs the bytes of a file's path below its class, and 8
 // more, per file; images are decoded when they are read.
@@ -53,8 +54,8 @@ struct ImageFolderOptions {
   DecodeScaling scaling = DecodeScaling::kScaled;
   // Of the transforms' random numbers.
   std::uint64_t seed = 0;
-  // Without labels: the images at any depth below the folder, in the order of
-  // their paths. There are no classes, and every label is kNoLabel.
+  // Without labels: the images at any depth below the folder, in the same
+  // order. There are no classes, and every label is kNoLabel.
   bool labelled = true;
 };
 

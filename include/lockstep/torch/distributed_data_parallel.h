@@ -61,8 +61,10 @@ struct DistributedDataParallelOptions {
   std::size_t first_bucket_bytes = std::size_t{1} << 20;
   std::size_t bucket_bytes = std::size_t{25} << 20;
   // Whether rank 0's buffers, such as BatchNorm's running statistics, are
-  // copied to all ranks before each forward pass in training. Passes in
-  // evaluation mode never copy them: see broadcast_buffers() of the wrapper.
+  // copied to all ranks before each forward pass in training, and at the end of
+  // join() those of the last rank with data. Passes in evaluation mode never
+  // copy them: see broadcast_buffers() of the wrapper. All ranks begin with
+  // rank 0's buffers in any case.
   bool broadcast_buffers = true;
   // Lets a pass leave parameters unused. A parameter that no rank used keeps
   // its .grad; one that some ranks used gets the average over all ranks, in

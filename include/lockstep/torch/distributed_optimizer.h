@@ -34,10 +34,11 @@
 // Errors:  when it is made: Mismatch on every rank when parameters or options
 //          differ; InvalidArgument for parameters without a name, a parameter
 //          that cannot be reduced or is reduced already, and options that
-//          cannot work. From backward() and step(): as Reducer;
-//          InvalidArgument for more passes than a step takes, and where other
-//          parameters are to be trained than when it was made. With Adasum, a
-//          rank whose own step throws aborts the group.
+//          cannot work. From backward() and step(): as
+//          DistributedDataParallel's; InvalidArgument for more passes than a
+//          step takes, and where other parameters are to be trained than when
+//          it was made. With Adasum, a rank whose own step throws aborts the
+//          group.
 // Source:  horovod.torch.DistributedOptimizer.
 #pragma once
 
@@ -63,7 +64,8 @@ class PassesPerStep;
 // compress_hook.h.
 enum class Compression { kNone, kFp16, kBf16 };
 
-// An op of DistributedOptimizer: see adasum.h.
+// An op of DistributedOptimizer, which combines the ranks' steps: see adasum()
+// in horovod.h.
 struct Adasum {
   bool operator==(const Adasum&) const = default;
 };

@@ -6,9 +6,9 @@
 //
 // They are LibTorch's classes except for step(): options, parameter groups,
 // schedulers and files are the same, and each loads files that the other saved.
-// Results are equal up to rounding: see src/planning/update_kernels.h. They
-// refuse amsgrad and sparse gradients. The state of 16-bit parameters is
-// float32.
+// Results are equal up to rounding, since LibTorch uses fused multiply-add
+// where the CPU has it. They refuse amsgrad and sparse gradients. The state of
+// 16-bit parameters is float32.
 //
 // A step runs on the calling thread, whatever at::set_num_threads() says:
 // data-parallel training runs the ranks in parallel instead. LibTorch's

@@ -56,7 +56,8 @@ class ScalesGradients {
 
   // The next step() multiplies every gradient by `factor`; factors of several
   // calls multiply. .grad stays as it is. The factor applies to the present
-  // gradients only: see gradient_factor.h.
+  // gradients only: once one of them is another tensor, or was written to, it
+  // is forgotten.
   virtual void scale_gradients(double factor) = 0;
 
   // Returns the product of the factors, clipping included, and forgets them:

@@ -90,7 +90,7 @@ const at::Tensor& allreduce_(const at::Tensor& tensor,
 // tree over the ranks. Two that are orthogonal are added, two that are parallel
 // averaged: a (1 - ab / 2aa) + b (1 - ab / 2bb). Of 1, 2, 4, 8, … ranks; others
 // are an InvalidArgument. Rank 0 computes in float64 and needs memory for all
-// ranks' tensors. It is no part of autograd's graph. See adasum.h.
+// ranks' tensors. It is no part of autograd's graph.
 at::Tensor adasum(const at::Tensor& tensor,
                   std::shared_ptr<ProcessGroup> group = {});
 

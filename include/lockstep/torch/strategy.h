@@ -203,10 +203,11 @@ struct MultiWorkerStrategyOptions {
   at::Device device = at::kCPU;
 };
 
-// One replica in each of several processes. If TF_CONFIG is set, it lists them:
-// see src/base/tf_config.h; they meet at the first worker's address. Otherwise
-// the group is default_group(), or the one that init_process_group() makes from
-// the environment.
+// One replica in each of several processes. If TF_CONFIG is set, it lists them,
+// as TensorFlow's: {"cluster": {"worker": ["a:2222", "b:2222"]}, "task":
+// {"type": "worker", "index": 1}}; they meet at the first worker's address.
+// Otherwise the group is default_group(), or the one that init_process_group()
+// makes from the environment.
 class MultiWorkerMirroredStrategy : public Strategy {
  public:
   explicit MultiWorkerMirroredStrategy(

@@ -7,7 +7,7 @@
 //     };
 //     Net net;
 //     lockstep::convert_sync_batch_norm(net);
-//     auto model = lockstep::DistributedDataParallel(net);
+//     auto model = lockstep::DistributedDataParallel(std::move(net));
 //
 // The holders of LibTorch's BatchNorm1d, 2d and 3d call forward() directly, so
 // a holder keeps calling its own layer even when another module is registered

@@ -147,7 +147,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   const OptimizerShard& shard() const { return *shard_; }
 
  private:
-  // For checkpoints: see src/torch/optim/optimizer_shard.h.
+  // For checkpoints.
   friend void load_shard(ZeroRedundancyOptimizer& optimizer,
                          std::vector<UpdateState> states);
 

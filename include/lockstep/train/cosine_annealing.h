@@ -33,7 +33,8 @@ struct CosineAnnealingOptions {
   std::int64_t t_max = 1;
   double eta_min = 0;
   // Calls of step() in the run that this one resumes. The optimizer must have
-  // its first rates when the schedule is made; load its state after that.
+  // its first rates when the schedule is made: set them again after a
+  // checkpoint has restored later ones.
   std::int64_t last_epoch = 0;
 };
 

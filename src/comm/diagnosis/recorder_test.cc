@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 
 #include "lockstep/base/error.h"
 #include "src/base/testing/test_directory.h"
@@ -213,7 +214,7 @@ TEST_F(RecordedRank, KeepsNeitherGroupNorBackendAlive) {
   backend_->next = ScriptedBackend::Outcome::kPending;
   const std::weak_ptr<ProcessGroup> group = group_;
   const std::weak_ptr<ScriptedBackend> backend = backend_;
-  group_->barrier();
+  std::ignore = group_->barrier();
   group_.reset();
   backend_.reset();
   EXPECT_TRUE(group.expired());

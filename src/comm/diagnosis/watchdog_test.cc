@@ -7,6 +7,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <tuple>
 
 #include "lockstep/comm/process_group.h"
 #include "src/base/settings.h"
@@ -93,7 +94,7 @@ TEST(StallWatch, NamesAFewOfManyRanks) {
 TEST(StallWatch, KeepsQuietAboutWhatIsOverOrNobodyWaitsFor) {
   Rank rank(0);
   StallWatch watch(rank.recorder, 10s);
-  rank.start();  // completes at once
+  std::ignore = rank.start();  // completes at once
   const Work nobody_asks = rank.start_pending();
   rank.backend->complete();
   EXPECT_TRUE(watch.look(in(11s)).empty());
@@ -148,7 +149,7 @@ TEST(Watchdog, SaysWhatTheMissingRankIsDoingInstead) {
   Rank waiting(0, "", store);
   Rank busy(3, "", store);
   waiting.backend->late = {3};
-  busy.start({.kind = OperationKind::kBarrier, .sequence = 9});
+  std::ignore = busy.start({.kind = OperationKind::kBarrier, .sequence = 9});
   const Watchdog answers(busy.recorder, store, {.timeout = kTimeout});
   const Work work = waiting.start_pending();
   SpeakingWatchdog speaks(waiting);
@@ -183,7 +184,7 @@ TEST(Watchdog, AnswersARankThatWaitsForIt) {
 TEST(Watchdog, WritesTheRecordWhenAsked) {
   const TestDirectory folder;
   Rank rank(3, folder.path());
-  rank.start();
+  std::ignore = rank.start();
   const Watchdog watchdog(rank.recorder, rank.store, {.timeout = kTimeout});
   rank.store->get(listening_key(3), kTimeout);
   for (int time = 0; time < 2; ++time) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <numeric>
 #include <span>
 #include <string>
 #include <string_view>
@@ -241,6 +242,34 @@ std::shared_ptr<ProcessGroup> split(ProcessGroup& parent, Color mine,
   for (const auto& [key, rank] : members) ranks.push_back(rank);
   if (mine.color >= 0) return new_group(parent, ranks, options);
   return make_without_member(parent, {.name = "no color", .rank = -1});
+}
+
+std::vector<int> get_process_group_ranks(const ProcessGroup& group) {
+  const GroupIdentity& identity = group.core().identity();
+  std::vector<int> ranks = identity.members;
+  if (!ranks.empty() || !group.is_member()) return ranks;
+  ranks.resize(static_cast<std::size_t>(identity.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+int get_global_rank(const ProcessGroup& group, int group_rank) {
+  const std::vector<int> ranks = get_process_group_ranks(group);
+  if (group_rank >= 0 && group_rank < static_cast<int>(ranks.size()))
+    return ranks[static_cast<std::size_t>(group_rank)];
+  throw InvalidArgument(
+      fmt::format("get_global_rank: group \"{}\" has no rank {}: it has {} "
+                  "ranks, numbered from 0",
+                  group.name(), group_rank, ranks.size()));
+}
+
+int get_group_rank(const ProcessGroup& group, int global_rank) {
+  const std::vector<int> ranks = get_process_group_ranks(group);
+  const auto found = std::ranges::find(ranks, global_rank);
+  if (found != ranks.end()) return static_cast<int>(found - ranks.begin());
+  throw InvalidArgument(
+      fmt::format("get_group_rank: rank {} of the job is not in group \"{}\"",
+                  global_rank, group.name()));
 }
 
 void monitored_barrier(ProcessGroup& group, std::chrono::nanoseconds timeout) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
@@ -373,7 +374,7 @@ TEST_F(NcclGraph, RefusesToBeAttachedWhenNothingIsCaptured) {
                   [&] { rank.group->core().attach(nullptr); }),
               "");
     EXPECT_NE(error_text<InvalidArgument>(
-                  [&] { rank.group->core().replay(nullptr); }),
+                  [&] { std::ignore = rank.group->core().replay(nullptr); }),
               "");
   });
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -254,7 +255,7 @@ TEST_F(Nccl, EndsAtItsDeadlineThoughTheHostDoesNotWait) {
       while (!work.done()) {
       }
       EXPECT_THAT(error_text<Timeout>([&] {
-                    sum_up(sums, group);
+                    std::ignore = sum_up(sums, group);
                     work.wait();
                   }),
                   HasSubstr("all_reduce #2"));
@@ -351,16 +352,19 @@ TEST_F(Nccl, RefusesWhatNcclHasNot) {
     const DeviceBlock elements = on_device(group);
     const Buffer buffer = elements.floats();
     const auto peer = 1 - group->rank();
-    EXPECT_THAT(error_text([&] { group->isend(buffer, peer, 7); }),
-                HasSubstr("\"nccl\" cannot do send"));
-    EXPECT_THAT(error_text([&] { group->irecv(buffer, kAnySource); }),
-                HasSubstr("\"nccl\" cannot do receive"));
+    EXPECT_THAT(
+        error_text([&] { std::ignore = group->isend(buffer, peer, 7); }),
+        HasSubstr("\"nccl\" cannot do send"));
+    EXPECT_THAT(
+        error_text([&] { std::ignore = group->irecv(buffer, kAnySource); }),
+        HasSubstr("\"nccl\" cannot do receive"));
     std::vector<std::int32_t> bits(4);
     Buffer of_bits = view(bits);
     of_bits.device = buffer.device;
-    EXPECT_THAT(
-        error_text([&] { group->all_reduce(of_bits, ReduceOp::kBxor); }),
-        HasSubstr("\"nccl\" cannot do all_reduce"));
+    EXPECT_THAT(error_text([&] {
+                  std::ignore = group->all_reduce(of_bits, ReduceOp::kBxor);
+                }),
+                HasSubstr("\"nccl\" cannot do all_reduce"));
     group->all_reduce(buffer, ReduceOp::kSum).synchronize();
     group->barrier().wait();
     Buffer elsewhere = buffer;
@@ -377,8 +381,9 @@ TEST_F(Nccl, RefusesTwoRanksOnOneGpu) {
   run(2, [&](const Group& group) {
     Floats elements = numbers(group);
     EXPECT_THAT(
-        error_text(
-            [&] { group->all_reduce(on_gpu(elements, 1), ReduceOp::kSum); }),
+        error_text([&] {
+          std::ignore = group->all_reduce(on_gpu(elements, 1), ReduceOp::kSum);
+        }),
         AllOf(HasSubstr("rank 0 and rank 1 use one GPU"), HasSubstr("next:")));
   });
 }
@@ -389,7 +394,8 @@ TEST_F(Nccl, RefusesAGpuThatIsNotThere) {
     Floats elements = numbers(group);
     EXPECT_THAT(
         error_text([&] {
-          group->all_reduce(on_gpu(elements, std::stoi(gpus)), ReduceOp::kSum);
+          std::ignore = group->all_reduce(on_gpu(elements, std::stoi(gpus)),
+                                          ReduceOp::kSum);
         }),
         AllOf(HasSubstr("no GPU " + gpus + ": this process sees " + gpus),
               HasSubstr("CUDA_VISIBLE_DEVICES")));
@@ -411,7 +417,8 @@ TEST_F(Nccl, SaysWhatTheDriverSays) {
   run(1, [&](const Group& group) {
     Floats elements = numbers(group);
     EXPECT_THAT(error_text([&] {
-                  group->all_reduce(on_gpu(elements, 0), ReduceOp::kSum);
+                  std::ignore =
+                      group->all_reduce(on_gpu(elements, 0), ReduceOp::kSum);
                 }),
                 AllOf(HasSubstr("no GPU can be used"),
                       HasSubstr("too old for CUDA 13.0")));

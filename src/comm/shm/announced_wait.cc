@@ -21,7 +21,7 @@ std::uint32_t encode(std::optional<int> peer) {
 std::int64_t now() { return Deadline::Clock::now().time_since_epoch().count(); }
 
 AwaitedRanks all_but(int rank, int size) {
-  AwaitedRanks others{.any_suffices = true};
+  AwaitedRanks others{.ranks = {}, .any_suffices = true};
   others.ranks.resize(index_of(size));
   std::iota(others.ranks.begin(), others.ranks.end(), 0);
   others.ranks.erase(others.ranks.begin() + rank);

@@ -21,6 +21,7 @@
 #include <random>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -163,7 +164,7 @@ int unmatched_receive() {
     const auto part = new_group(*group, all);
     part->barrier().wait();
     std::vector<float> never(10);
-    if (part->rank() == 0) part->irecv(view(never), 1, 7);
+    if (part->rank() == 0) std::ignore = part->irecv(view(never), 1, 7);
   }
   const auto block = group->allocate(sizeof(float) << 20);
   const Buffer data{block.get(), 1 << 20, DataType::kFloat32};
@@ -213,8 +214,9 @@ int forked_child_with_static_objects() {
   if (child == 0) {
     std::vector<float> own(1, 7);
     const bool refused =
-        refuses([] { group->barrier(); }) &&
-        refuses([&] { group->isend(view(own), 1 - group->rank(), 5); }) &&
+        refuses([] { std::ignore = group->barrier(); }) && refuses([&] {
+          std::ignore = group->isend(view(own), 1 - group->rank(), 5);
+        }) &&
         refuses([] { group->core().duplicate(); }) &&
         refuses([] { monitored_barrier(*group, minutes(1)); });
     destroy_process_group();

@@ -91,7 +91,13 @@ std::vector<std::string> images_below(const fs::path& folder) {
                       path.string(), path.extension().string()));
   }
   if (error) fail(last, error);
-  std::ranges::sort(found);
+  // As torchvision, which sorts folders by their paths, then the files of each.
+  std::ranges::sort(found, {}, [](const std::string& path) {
+    const std::size_t slash = path.rfind('/');
+    return slash == std::string::npos
+               ? std::pair(std::string(), path)
+               : std::pair(path.substr(0, slash), path.substr(slash + 1));
+  });
   return found;
 }
 

@@ -73,6 +73,19 @@ TEST_F(ImageFolderTest, HasTheClassesAndFilesInTheOrderOfTheirNames) {
   EXPECT_EQ(found.shape(), (ImageShape{3, 4, 4}));
 }
 
+// The order in which torchvision 0.28 lists these files.
+TEST_F(ImageFolderTest, HasFilesBeforeThoseOfFoldersWithinAsTorchvision) {
+  for (const char* file : {"c/b.png", "c/a/x.png", "c/a-b/y.png", "c/a/d/z.png",
+                           "c/B.png", "c/z.png"})
+    add(file);
+  const ImageFolder found = folder();
+  std::vector<std::string> paths;
+  for (std::int64_t i = 0; i < found.size(); ++i)
+    paths.push_back(found.path(i).lexically_relative(root_).string());
+  EXPECT_THAT(paths, ElementsAre("c/B.png", "c/b.png", "c/z.png", "c/a/x.png",
+                                 "c/a-b/y.png", "c/a/d/z.png"));
+}
+
 TEST_F(ImageFolderTest, TakesNamesOfAnyBytes) {
   add("c\xff/\xfe.png", 51);
   const ImageFolder found = folder();
@@ -89,7 +102,7 @@ TEST_F(ImageFolderTest, TakesImagesWithoutLabelsAtAnyDepth) {
     EXPECT_EQ(found.label(i), kNoLabel);
     paths.push_back(found.path(i).lexically_relative(root_).string());
   }
-  EXPECT_THAT(paths, ElementsAre("a/b/c.png", "a/z.png", "b.png"));
+  EXPECT_THAT(paths, ElementsAre("b.png", "a/z.png", "a/b/c.png"));
   EXPECT_TRUE(found.class_names().empty());
   std::vector<float> image(48);
   EXPECT_EQ(found.read(2, 0, image), kNoLabel);

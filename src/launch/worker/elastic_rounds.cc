@@ -25,17 +25,17 @@ bool has(const std::vector<Value>& values, const Value& wanted) {
   return std::ranges::find(values, wanted) != values.end();
 }
 
-struct LivingWorker {
-  int id = 0;
-  std::string launcher;
-
-  friend bool operator==(const LivingWorker&, const LivingWorker&) = default;
-};
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(LivingWorker, id, launcher)
-
 }  // namespace
 
 struct ElasticRounds::State {
+  struct LivingWorker {
+    int id = 0;
+    std::string launcher;
+
+    friend bool operator==(const LivingWorker&, const LivingWorker&) = default;
+    NLOHMANN_DEFINE_TYPE_INTRUSIVE(LivingWorker, id, launcher)
+  };
+
   int first_workers = 0;  // with the ids 0, 1, …
   int min_ranks = 1;
   int max_restarts = 0;
@@ -166,7 +166,8 @@ auto ElasticRounds::change(Change change) {
 
 ElasticRounds::Decision ElasticRounds::died(int id, ElasticDeath death) {
   return change([&](State& state) {
-    const auto worker = std::ranges::find(state.living, id, &LivingWorker::id);
+    const auto worker =
+        std::ranges::find(state.living, id, &State::LivingWorker::id);
     // The coordinator has given this launcher up, and its workers.
     if (worker == state.living.end()) return Decision{.next = Next::kGoOn};
     death.launcher = worker->launcher;
@@ -186,7 +187,7 @@ ElasticRounds::Decision ElasticRounds::lost(const std::string& launcher,
   return change([&](State& state) {
     if (!has(state.lost, launcher)) state.lost.push_back(launcher);
     std::vector<int> dead;
-    for (const LivingWorker& worker : state.living)
+    for (const State::LivingWorker& worker : state.living)
       if (worker.launcher == launcher) dead.push_back(worker.id);
     // It may have decided that the job ends, and not come to report it.
     if (dead.empty())
@@ -200,8 +201,9 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
                                               bool can_replace,
                                               ElasticDeath death) const {
   const auto is_dead = [&](int id) { return has(dead, id); };
-  std::erase_if(state.living,
-                [&](const LivingWorker& each) { return is_dead(each.id); });
+  std::erase_if(state.living, [&](const State::LivingWorker& each) {
+    return is_dead(each.id);
+  });
   std::erase_if(state.ready, is_dead);
   const bool had_part =
       std::ranges::any_of(dead, [&](int id) { return has_state(state, id); });
@@ -271,7 +273,8 @@ ElasticRounds::Joined ElasticRounds::join(const std::string& launcher,
 }
 
 bool ElasticRounds::has_workers(const std::string& launcher) const {
-  return std::ranges::find(state_->living, launcher, &LivingWorker::launcher) !=
+  return std::ranges::find(state_->living, launcher,
+                           &State::LivingWorker::launcher) !=
          state_->living.end();
 }
 

@@ -41,6 +41,14 @@ void add_host_flags(CLI::App& command, NodeFlags& flags) {
       ->allow_extra_args(false);
 }
 
+NodesAgreement agreement_of(const NodeFlags& flags, const NodeRange& range) {
+  return {.version = std::string(version()),
+          .job = flags.id,
+          .least = range.least,
+          .most = range.most,
+          .max_restarts = flags.max_restarts};
+}
+
 }  // namespace
 
 void add_node_flags(CLI::App& command, NodeFlags& flags) {
@@ -280,11 +288,7 @@ std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
   if (range.most == 1 && !flags.is_ordered) return std::nullopt;
   return NodeOptions{.endpoint = endpoint_of(flags),
                      .token = lookup("LOCKSTEP_TOKEN").value_or(""),
-                     .agreement = {.version = std::string(version()),
-                                   .job = flags.id,
-                                   .least = range.least,
-                                   .most = range.most,
-                                   .max_restarts = flags.max_restarts},
+                     .agreement = agreement_of(flags, range),
                      .local_address = flags.local_address,
                      .node_rank = flags.node_rank,
                      .is_ordered = flags.is_ordered,

@@ -108,6 +108,17 @@ TEST(Join, GivesBuffersOfTheLastOneWithDataWhereTheyAreBroadcast) {
   });
 }
 
+TEST(Join, LeavesEachRankItsBuffersWhereTheyAreNotBroadcast) {
+  run_ranks(kBackend, 3, [](const Group& group) {
+    auto model = DistributedDataParallel(
+        NetWithBatchNorm(), {.group = group, .broadcast_buffers = false});
+    const std::vector<int> steps{1, 4, 2};
+    train_for(model, group, steps, {});
+    EXPECT_EQ(model->norm->num_batches_tracked.template item<int>(),
+              steps[static_cast<std::size_t>(group->rank())]);
+  });
+}
+
 TEST(Join, MayBeEnteredAgainAndFollowedByEvenSteps) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(Net(), small_buckets(group));

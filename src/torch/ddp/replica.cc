@@ -123,7 +123,9 @@ void Replica::shadow_the_others() {
     else
       reducer_.shadow_pass(roll);
   }
-  broadcast_tensors(*group_, parameters_and_buffers(*module_),
+  broadcast_tensors(*group_,
+                    broadcasts_buffers_ ? parameters_and_buffers(*module_)
+                                        : distinct_parameters(*module_),
                     join_coordinator_->last_with_data().root);
 }
 

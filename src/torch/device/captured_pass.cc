@@ -1,14 +1,17 @@
-#include "src/torch/device/captured_pass.h"
+#include "lockstep/torch/captured_pass.h"
 
 #include <ATen/ops/empty_like.h>
 #include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/log.h"
 #include "src/comm/group/group_core.h"
+#include "src/torch/device/device_graph.h"
 #include "src/torch/device/device_streams.h"
 
 namespace lockstep {
@@ -19,6 +22,26 @@ namespace {
 constexpr int kPassesBefore = 3;
 
 }  // namespace
+
+StreamOfItsOwn::StreamOfItsOwn(c10::Device device) : device_(device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  const c10::Stream own = guard.getStreamFromGlobalPool(device);
+  before_ = guard.getStream(device);
+  order_streams(*before_, own);
+  guard.exchangeStream(own);
+}
+
+StreamOfItsOwn::~StreamOfItsOwn() {
+  if (!before_) return;
+  try {
+    const c10::Stream own =
+        c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
+    order_streams(own, *before_);
+  } catch (const std::exception& error) {
+    log(LogLevel::kDebug, error.what());
+  }
+}
 
 CapturedPass::CapturedPass(std::shared_ptr<ProcessGroup> group,
                            std::vector<at::Tensor> parameters, Pass pass)

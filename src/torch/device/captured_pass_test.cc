@@ -1,6 +1,6 @@
 // Tests of captured and replayed passes, on a fake CUDA: see
 // src/torch/testing/fake_cuda.h.
-#include "src/torch/device/captured_pass.h"
+#include "lockstep/torch/captured_pass.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -86,7 +87,7 @@ TEST_F(Cuda, KeepsMemoryOfWorksThatNobodyAwaitsUntilTheyAreDone) {
   run(2, [](const Group& group) {
     const at::Device device = gpu_of(*group);
     for (int i = 0; i < 20; ++i)
-      all_reduce(*group, at::ones({3, 4}, device).t());
+      std::ignore = all_reduce(*group, at::ones({3, 4}, device).t());
     const at::Tensor last = at::ones({2}, device);
     all_reduce(*group, last).synchronize();
     all_reduce(*group, last).synchronize();  // finds the other operations done
@@ -114,7 +115,9 @@ TEST_F(Cuda, RefusesTensorsOfOneOperationOnTwoDevices) {
   run(1, [](const Group& group) {
     const std::vector<at::Tensor> tensors{at::ones({2}, gpu_of(*group)),
                                           at::ones({2})};
-    EXPECT_THAT(message_of([&] { all_reduce_coalesced(*group, tensors); }),
+    EXPECT_THAT(message_of([&] {
+                  std::ignore = all_reduce_coalesced(*group, tensors);
+                }),
                 AllOf(HasSubstr("must be on one device"), HasSubstr("move")));
   });
 }

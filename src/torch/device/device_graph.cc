@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "src/torch/device/out_of_memory.h"
+#include "lockstep/torch/out_of_memory.h"
 
 #ifdef LOCKSTEP_TORCH_CUDA
 #include <ATen/cuda/CUDAGeneratorImpl.h>

@@ -9,16 +9,11 @@
 #include "src/base/log.h"
 
 namespace lockstep {
-namespace {
-
-// Later work of `later` waits for the present work of `earlier`.
-void order(const c10::Stream& earlier, const c10::Stream& later) {
+void order_streams(const c10::Stream& earlier, const c10::Stream& later) {
   c10::Event event(earlier.device_type());
   event.record(earlier);
   event.block(later);
 }
-
-}  // namespace
 
 c10::Stream current_stream_on(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -37,7 +32,7 @@ bool DeviceStreams::hold_up_current(c10::Device device) {
   bool others = false;
   for (const c10::Stream& stream : streams_) {
     if (stream == current) continue;
-    order(stream, current);
+    order_streams(stream, current);
     others = true;
   }
   streams_.clear();
@@ -48,28 +43,8 @@ void DeviceStreams::follow_current(c10::Device device) {
   if (streams_.empty()) return;
   const c10::Stream current = current_stream_on(device);
   for (const c10::Stream& stream : streams_)
-    if (stream != current) order(current, stream);
+    if (stream != current) order_streams(current, stream);
   streams_.clear();
-}
-
-StreamOfItsOwn::StreamOfItsOwn(c10::Device device) : device_(device) {
-  if (device.is_cpu()) return;
-  const c10::impl::VirtualGuardImpl guard(device.type());
-  const c10::Stream own = guard.getStreamFromGlobalPool(device);
-  before_ = guard.getStream(device);
-  order(*before_, own);
-  guard.exchangeStream(own);
-}
-
-StreamOfItsOwn::~StreamOfItsOwn() {
-  if (!before_) return;
-  try {
-    const c10::Stream own =
-        c10::impl::VirtualGuardImpl(device_.type()).exchangeStream(*before_);
-    order(own, *before_);
-  } catch (const std::exception& error) {
-    log(LogLevel::kDebug, error.what());
-  }
 }
 
 void await_device(c10::Device device) noexcept try {

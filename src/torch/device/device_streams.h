@@ -11,13 +11,15 @@
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 
-#include <optional>
 #include <vector>
 
 namespace lockstep {
 
 // The calling thread's current stream on `device`, which is not a CPU.
 c10::Stream current_stream_on(c10::Device device);
+
+// Later work of `later` waits for the present work of `earlier`.
+void order_streams(const c10::Stream& earlier, const c10::Stream& later);
 
 class DeviceStreams {
  public:
@@ -36,21 +38,6 @@ class DeviceStreams {
 
  private:
   std::vector<c10::Stream> streams_;
-};
-
-// A scope in which the calling thread's current stream on `device` is a new
-// one, not the default one. It runs after the earlier work of the stream before
-// it, and before that stream's later work. Does nothing on the CPU.
-class StreamOfItsOwn {
- public:
-  explicit StreamOfItsOwn(c10::Device device);
-  ~StreamOfItsOwn();
-  StreamOfItsOwn(const StreamOfItsOwn&) = delete;
-  StreamOfItsOwn& operator=(const StreamOfItsOwn&) = delete;
-
- private:
-  const c10::Device device_;
-  std::optional<c10::Stream> before_;
 };
 
 // Returns when `device`, which is not a CPU, has finished all its work, or has

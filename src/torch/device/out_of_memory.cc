@@ -1,4 +1,4 @@
-#include "src/torch/device/out_of_memory.h"
+#include "lockstep/torch/out_of_memory.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>

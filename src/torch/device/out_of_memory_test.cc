@@ -1,5 +1,5 @@
 // These tests use a fake CUDA: see src/torch/testing/fake_cuda.h.
-#include "src/torch/device/out_of_memory.h"
+#include "lockstep/torch/out_of_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -235,8 +235,7 @@ void check_alike(const std::vector<Tensors>& outputs) {
       throw InvalidArgument(
           "DataParallel: the module's output holds no tensor to gather"
           "\n  next:    return tensors, tuples, vectors or maps of them, or "
-          "declare for_each_tensor() for the type: see "
-          "torch/tensor/tensors_in.h");
+          "declare for_each_tensor(value, visit) beside the type");
     if (outputs[r].size() != outputs[0].size())
       throw InvalidArgument(
           c10::str("DataParallel: replica ", r, " returned ", outputs[r].size(),

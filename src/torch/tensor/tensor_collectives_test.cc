@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -327,7 +328,8 @@ std::string refusal(const std::function<void(ProcessGroup&)>& body) {
 
 TEST(TensorCollectivesRefusals, NameTheTensorThatCannotTravel) {
   const auto of = [](const at::Tensor& tensor) {
-    return refusal([&](ProcessGroup& group) { all_reduce(group, tensor); });
+    return refusal(
+        [&](ProcessGroup& group) { std::ignore = all_reduce(group, tensor); });
   };
   EXPECT_THAT(of({}), HasSubstr("all_reduce: tensor is an undefined tensor"));
   EXPECT_THAT(of(torch::empty({2}, at::kMeta)),
@@ -346,30 +348,35 @@ TEST(TensorCollectivesRefusals, SayWhatWasExpectedAndWhatCame) {
   const at::Tensor two = torch::zeros({2, 3}), three = torch::zeros({3, 3});
   EXPECT_THAT(
       refusal([&](auto& group) {
-        all_gather(group, {three, three}, two);
+        std::ignore = all_gather(group, {three, three}, two);
       }),
       HasSubstr("all_gather: outputs[1] has shape [3, 3], expected [2, 3] as "
                 "input (rank 1 of 2, group \"test\")"));
-  EXPECT_THAT(refusal([&](auto& group) { all_gather(group, {two}, two); }),
+  EXPECT_THAT(refusal([&](auto& group) {
+                std::ignore = all_gather(group, {two}, two);
+              }),
               HasSubstr("outputs has 1 tensors, expected 2, one per rank"));
   EXPECT_THAT(
       refusal([&](auto& group) {
-        all_gather(group, {two.to(at::kInt), two.clone()}, two);
+        std::ignore = all_gather(group, {two.to(at::kInt), two.clone()}, two);
       }),
       HasSubstr("outputs[1] is of type Float, expected Int as outputs[0]"));
   EXPECT_THAT(
-      refusal([&](auto& group) { all_gather_into_tensor(group, three, two); }),
+      refusal([&](auto& group) {
+        std::ignore = all_gather_into_tensor(group, three, two);
+      }),
       AllOf(HasSubstr("output has shape [3, 3], 9 elements, expected 12"),
             HasSubstr("shape [4, 3]")));
-  EXPECT_THAT(refusal([&](auto& group) { gather(group, two, {two}, 0); }),
-              HasSubstr("outputs is not empty on rank 1"));
+  EXPECT_THAT(
+      refusal([&](auto& group) { std::ignore = gather(group, two, {two}, 0); }),
+      HasSubstr("outputs is not empty on rank 1"));
   EXPECT_THAT(
       refusal([&](auto& group) {
-        scatter(group, two, {two, three}, 1);
+        std::ignore = scatter(group, two, {two, three}, 1);
       }),
       HasSubstr("inputs[1] has shape [3, 3], expected [2, 3] as output"));
   EXPECT_THAT(refusal([&](auto& group) {
-                all_reduce_coalesced(group, {two, two});
+                std::ignore = all_reduce_coalesced(group, {two, two});
               }),
               HasSubstr("tensors[1] begins where another tensor"));
 }
@@ -377,8 +384,9 @@ TEST(TensorCollectivesRefusals, SayWhatWasExpectedAndWhatCame) {
 TEST(TensorCollectivesRefusals, SaySplitSizesThatDoNotFit) {
   const at::Tensor rows = torch::zeros({3, 2}), other = torch::zeros({3, 2});
   const auto of = [&](const SplitSizes& splits) {
-    return refusal(
-        [&](auto& group) { all_to_all_single(group, rows, other, splits); });
+    return refusal([&](auto& group) {
+      std::ignore = all_to_all_single(group, rows, other, splits);
+    });
   };
   EXPECT_THAT(of({}), HasSubstr("3 rows 2 ranks cannot share evenly"));
   EXPECT_THAT(of({.output = {1, 2}, .input = {1, 1}}),

@@ -10,8 +10,8 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/torch/device_batches.h"
+#include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/tensor_buffer.h"
-#include "src/torch/device/out_of_memory.h"
 #include "src/train/evaluate/model_outputs.h"
 #include "src/train/evaluate/pending_metrics.h"
 

@@ -47,7 +47,8 @@ template <class Words>
 std::string joined(const Words& words,
                    std::string (*text)(const typename Words::value_type&)) {
   std::string all;
-  for (const auto& word : words) all += (all.empty() ? "" : ",") + text(word);
+  for (const auto& word : words)
+    all.append(all.empty() ? "" : ",").append(text(word));
   return all;
 }
 

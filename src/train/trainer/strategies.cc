@@ -10,11 +10,11 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/data_parallel.h"
+#include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/strategy.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/device/device_streams.h"
-#include "src/torch/device/out_of_memory.h"
 #include "src/train/model/precision.h"
 #include "src/train/trainer/trainer_options.h"
 #include "src/train/trainer/training_device.h"

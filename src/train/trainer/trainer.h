@@ -21,7 +21,7 @@
 //          every rank, before any computation; an output that cannot be written
 //          fails then too. Mismatch on every rank when a requested check finds
 //          replicas that differ. SystemError (ENOMEM) where a GPU has no room
-//          for the run, see src/torch/device/out_of_memory.h. Those of
+//          for the run, see lockstep/torch/out_of_memory.h. Those of
 //          collectives.
 #pragma once
 

@@ -92,7 +92,7 @@ std::string peak_memory_text(const std::vector<c10::Device>& devices) {
     one << ' ' << device << ' ' << std::fixed << std::setprecision(2)
         << static_cast<double>(peak_bytes(device)) / (1 << 30) << " GiB";
     if (one.str() == before && device.is_cpu()) continue;
-    text += (before.empty() ? "" : ",") + one.str();
+    text.append(before.empty() ? "" : ",").append(one.str());
     before = one.str();
   }
   return text;

@@ -11,12 +11,12 @@
 #include <functional>
 #include <optional>
 
+#include "lockstep/torch/captured_pass.h"
 #include "lockstep/torch/consistency_report.h"
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/logical_shards.h"
-#include "src/torch/device/captured_pass.h"
 #include "src/train/evaluate/pending_metrics.h"
 #include "src/train/job/training_options.h"
 #include "src/train/model/models.h"

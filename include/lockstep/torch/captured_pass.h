@@ -2,6 +2,8 @@
 // and then launched by one call: for models whose kernels take the host longer
 // to launch than the device to run.
 //
+//     const StreamOfItsOwn stream(device);
+//     …                          // model, optimizer
 //     CapturedPass pass(group, model.parameters(), [&](at::TensorList inputs) {
 //       const at::Tensor logits = model(inputs[0]);
 //       const at::Tensor loss = at::cross_entropy_loss(logits, inputs[1]);
@@ -33,16 +35,35 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "src/torch/device/device_graph.h"
 
 namespace lockstep {
+
+class DeviceGraph;
+
+// A scope in which the calling thread's current stream on `device` is a new
+// one, not the default one. It runs after the earlier work of the stream before
+// it, and before that stream's later work. Does nothing on the CPU.
+class StreamOfItsOwn {
+ public:
+  explicit StreamOfItsOwn(c10::Device device);
+  ~StreamOfItsOwn();
+  StreamOfItsOwn(const StreamOfItsOwn&) = delete;
+  StreamOfItsOwn& operator=(const StreamOfItsOwn&) = delete;
+
+ private:
+  const c10::Device device_;
+  std::optional<c10::Stream> before_;
+};
 
 class CapturedPass {
  public:
