@@ -26,17 +26,27 @@ struct WaitingRank {
 using FindWaiting =
     std::function<std::optional<WaitingRank>(const std::vector<int>&)>;
 
-// The ends of the chains of waits that begin with `awaited`, the ranks that
-// `rank`, one of `size`, waits for:
+// The rank that asks who is late.
+struct AskingRank {
+  int rank = 0;
+  int size = 1;
+  // What it does now: nothing if it does not wait.
+  std::optional<AwaitedRanks> awaited;
+};
+
+// The ends of the chains of waits that begin with `awaited`, which an operation
+// of `asking` waits for:
 //
 //   - a rank that does not wait;
 //   - a rank that waits for a message from any source: each of the others could
 //     have sent it, so none of them is late for certain;
-//   - a rank that waits for `rank`, which is a deadlock.
+//   - the ranks of a circle, each of which waits for the next: a deadlock.
 //
-// Where there is no end, and for a rank that waits for any source, these are
-// the ranks of `awaited`. Asks `find_waiting` at most once for each rank found.
-std::vector<int> ends_of_waits(const AwaitedRanks& awaited, int rank, int size,
+// Where there is no other end than `asking` itself, and for a message from any
+// source, these are the ranks of `awaited`. Asks `find_waiting` at most once
+// for each rank found.
+std::vector<int> ends_of_waits(const AwaitedRanks& awaited,
+                               const AskingRank& asking,
                                const FindWaiting& find_waiting);
 
 }  // namespace lockstep

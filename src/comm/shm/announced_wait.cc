@@ -30,19 +30,14 @@ AwaitedRanks all_but(int rank, int size) {
 
 }  // namespace
 
-AnnouncedWait::AnnouncedWait(RankArea& area, std::optional<int> peer)
-    : area_(area), awaits_(encode(peer)) {}
-
-void AnnouncedWait::renew() {
+void AnnouncedWait::renew(std::optional<int> peer) {
   is_announced_ = true;
-  area_.awaits.store(awaits_);
+  area_.awaits.store(encode(peer));
   area_.awaited_at.store(now());
 }
 
 void AnnouncedWait::end() {
-  // Another thread may have announced its own.
-  std::uint32_t own = awaits_;
-  if (is_announced_) area_.awaits.compare_exchange_strong(own, kNothing);
+  if (is_announced_) area_.awaits.store(kNothing);
 }
 
 std::optional<AwaitedRanks> wait_of(const ShmContext& context, int rank,

@@ -3,11 +3,11 @@
 //
 // A thread that waits announces so in its rank's area at each check of its
 // peers. A rank that is stopped no longer renews its announcement, which then
-// counts no more: what it waited for may have come.
+// counts no more: what it waited for may have come. A rank whose group several
+// threads use announces nothing: a wait of one of them does not say what the
+// others do.
 //
-// Threads: AnnouncedWait: one thread. wait_of(): the thread that advances
-//          operations. Where several threads of a rank wait, the last
-//          announcement counts.
+// Threads: one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,19 +21,18 @@ namespace lockstep {
 
 class AnnouncedWait {
  public:
-  // The wait of the rank of `area`: for a message from or to rank `peer`, which
-  // may be kAnySource, or for its collectives.
-  AnnouncedWait(RankArea& area, std::optional<int> peer);
+  // A wait of the rank of `area`, which begins now.
+  explicit AnnouncedWait(RankArea& area) : area_(area) {}
 
-  // Announces the wait, or that it continues.
-  void renew();
+  // Announces that the rank waits: for a message from or to rank `peer`, which
+  // may be kAnySource, or for its collectives.
+  void renew(std::optional<int> peer);
   // Withdraws the announcement. The announcement of a wait that failed stays:
   // it says why the rank gave up.
   void end();
 
  private:
   RankArea& area_;
-  const std::uint32_t awaits_;
   bool is_announced_ = false;
 };
 

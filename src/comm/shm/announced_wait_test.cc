@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <vector>
 
 #include "src/net/shared_memory.h"
 
@@ -19,8 +20,8 @@ constexpr int kRanks = 4;
 class AnnouncedWaits : public ::testing::Test {
  protected:
   Rounds rounds_of(int rank) { return {view_, rank, kRanks, bell_}; }
-  AnnouncedWait wait(int rank, std::optional<int> peer) {
-    return {view_.rank(rank), peer};
+  void announce(int rank, std::optional<int> peer) {
+    AnnouncedWait(view_.rank(rank)).renew(peer);
   }
   std::optional<std::vector<int>> awaited_by(int rank) {
     const auto awaited = wait_of(context_, rank, 1min);
@@ -40,16 +41,16 @@ class AnnouncedWaits : public ::testing::Test {
 
 TEST_F(AnnouncedWaits, AreThoseOfRanksThatSaidSo) {
   EXPECT_EQ(awaited_by(1), std::nullopt);
-  AnnouncedWait message = wait(1, 3);
+  AnnouncedWait message(view_.rank(1));
   EXPECT_EQ(awaited_by(1), std::nullopt);
-  message.renew();
+  message.renew(3);
   EXPECT_THAT(awaited_by(1), ::testing::Optional(ElementsAre(3)));
   message.end();
   EXPECT_EQ(awaited_by(1), std::nullopt);
 }
 
 TEST_F(AnnouncedWaits, AreForEveryOtherRankInAReceiveFromAnySource) {
-  wait(1, kAnySource).renew();
+  announce(1, kAnySource);
   const auto awaited = wait_of(context_, 1, 1min);
   ASSERT_TRUE(awaited);
   EXPECT_THAT(awaited->ranks, ElementsAre(0, 2, 3));
@@ -59,35 +60,33 @@ TEST_F(AnnouncedWaits, AreForEveryOtherRankInAReceiveFromAnySource) {
 TEST_F(AnnouncedWaits, AreForTheRanksThatHaveNotArrivedInACollective) {
   rounds_of(1).arrive();
   rounds_of(2).arrive();
-  wait(1, std::nullopt).renew();
+  announce(1, std::nullopt);
   EXPECT_THAT(awaited_by(1), ::testing::Optional(ElementsAre(0, 3)));
 }
 
 TEST_F(AnnouncedWaits, AreForTheRanksAtWorkOnceAllHaveArrived) {
+  std::vector<Rounds> rounds;
   for (int rank = 0; rank < kRanks; ++rank) {
-    Rounds rounds = rounds_of(rank);
-    rounds.arrive();
-    if (rank == 1 || rank == 3) rounds.begin_part();
+    rounds.push_back(rounds_of(rank));
+    rounds.back().arrive();
   }
-  wait(1, std::nullopt).renew();
+  announce(1, std::nullopt);
+  // It has no part to wait for in others' work, as in a small operation.
+  EXPECT_EQ(awaited_by(1), std::nullopt);
+  rounds[1].begin_part();
+  rounds[1].end_part();
+  EXPECT_THAT(awaited_by(1), ::testing::Optional(ElementsAre(0, 2, 3)));
+  rounds[3].begin_part();
   EXPECT_THAT(awaited_by(1), ::testing::Optional(ElementsAre(3)));
-  wait(3, std::nullopt).renew();
-  EXPECT_THAT(awaited_by(3), ::testing::Optional(ElementsAre(1)));
+  for (const std::size_t rank : {0u, 2u, 3u}) rounds[rank].end_part();
+  EXPECT_EQ(awaited_by(1), std::nullopt);
 }
 
 TEST_F(AnnouncedWaits, CountNoMoreWhereARankDoesNotRenewThem) {
-  wait(1, 3).renew();
+  announce(1, 3);
   view_.rank(1).awaited_at -= std::chrono::nanoseconds(2min).count();
   EXPECT_EQ(awaited_by(1), std::nullopt);
-  wait(1, 3).renew();
-  EXPECT_THAT(awaited_by(1), ::testing::Optional(ElementsAre(3)));
-}
-
-TEST_F(AnnouncedWaits, StayThoseOfAThreadWhereAnotherEndsItsOwn) {
-  AnnouncedWait first = wait(1, 2);
-  first.renew();
-  wait(1, 3).renew();
-  first.end();
+  announce(1, 3);
   EXPECT_THAT(awaited_by(1), ::testing::Optional(ElementsAre(3)));
 }
 

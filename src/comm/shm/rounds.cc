@@ -44,9 +44,13 @@ std::vector<int> Rounds::awaited_by(int r) const {
   const std::uint64_t round = last_of(r);
   std::vector<int> ranks = absent_from(round);
   if (!ranks.empty()) return ranks;
-  for (int other = 0; other < ranks_; ++other)
-    if (other != r && part_of(other, round) == Part::kAtWork)
-      ranks.push_back(other);
+  if (part_of(r, round) != Part::kDone) return ranks;
+  const auto others_in = [&](auto wanted) {
+    for (int other = 0; other < ranks_; ++other)
+      if (wanted(part_of(other, round))) ranks.push_back(other);
+  };
+  others_in([](Part part) { return part == Part::kAtWork; });
+  if (ranks.empty()) others_in([](Part part) { return part != Part::kDone; });
   return ranks;
 }
 

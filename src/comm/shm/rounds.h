@@ -80,7 +80,8 @@ class Rounds {
   std::vector<int> unfinished(Work work) const;
 
   // The ranks that rank `r` waits for in the last round in which it arrived:
-  // those that have not arrived, or else those at work.
+  // those that have not arrived; or those at work; or, once `r` has done its
+  // own part of the work, those that have not done theirs.
   std::vector<int> awaited_by(int r) const;
 
   // Rank `r`'s slot of the current round; valid once all have arrived.

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <optional>
 #include <system_error>
+#include <thread>
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
@@ -83,6 +84,7 @@ class ShmBackend : public Backend,
   void end_with(const std::exception_ptr& error, const PeerExit& why) override;
 
   Work start(const Operation& operation) override {
+    note_thread();
     return is_point_to_point(operation.kind) ? start_message(operation)
                                              : start_collective(operation);
   }
@@ -148,12 +150,15 @@ class ShmBackend : public Backend,
     if (settled(target)) return true;
     return try_advance() && settled(target);
   }
+  void note_thread();
   void wait_for(const WaitTarget& target, std::optional<Deadline> deadline);
   std::vector<int> missing_of(const WaitTarget& target);
-  void check_peers(const WaitTarget& target, Deadline deadline);
+  using TimePoint = Deadline::Clock::time_point;
+  void check_peers(const WaitTarget& target, Deadline deadline,
+                   TimePoint waited_since, AnnouncedWait* announced = nullptr);
   void check_peers(const WaitTarget& target) LOCKSTEP_REQUIRES(progress_lock_);
-  void check_deadline(const WaitTarget& target, Deadline deadline)
-      LOCKSTEP_REQUIRES(progress_lock_);
+  void check_deadline(const WaitTarget& target, Deadline deadline,
+                      TimePoint waited_since) LOCKSTEP_REQUIRES(progress_lock_);
   // The caller holds the progress_lock: no other thread of this process touches
   // the buffers of the operations any more.
   void give_up(const std::exception_ptr& error, const PeerExit& why)
@@ -205,6 +210,8 @@ class ShmBackend : public Backend,
       std::clamp(identity_.size / kRanksThatCheckOften, 1, 3);
   std::atomic<bool> broken_{false};
   std::atomic<int> waiters_{0};
+  std::atomic<std::thread::id> user_{};  // the first thread to use the group
+  std::atomic<bool> has_several_users_{false};
   std::atomic<bool> ended_duplicates_{false};
   Deadline::Clock::time_point next_look_;  // the progress thread's
   std::unique_ptr<ProgressThread> progress_ LOCKSTEP_GUARDED_BY(mutex_);
@@ -386,13 +393,23 @@ std::uint64_t ShmBackend::tend() {
 void ShmBackend::check_flights() {
   const std::uint64_t oldest = collectives_.completed() + 1;
   if (is_in_flight(oldest))
-    check_peers(collective(oldest), collective(oldest).deadline());
+    check_peers(collective(oldest), collective(oldest).deadline(),
+                collective(oldest).begun());
   std::shared_ptr<ShmMessage> overdue;
   {
     const ProgressGuard progress_lock(progress_lock_);
     overdue = matcher_.overdue();
   }
-  if (overdue) check_peers(arrival(*overdue), overdue->deadline);
+  if (overdue)
+    check_peers(arrival(*overdue), overdue->deadline, overdue->begun);
+}
+
+void ShmBackend::note_thread() {
+  const std::thread::id self = std::this_thread::get_id();
+  std::thread::id user = user_.load(std::memory_order_relaxed);
+  if (user == self) return;
+  if (user != std::thread::id() || !user_.compare_exchange_strong(user, self))
+    has_several_users_ = true;
 }
 
 void ShmBackend::wait_for(const WaitTarget& target,
@@ -402,13 +419,14 @@ void ShmBackend::wait_for(const WaitTarget& target,
     const Deadline own = target.deadline();
     const Deadline limit = deadline ? std::min(*deadline, own) : own;
     const Attended attended(*this);
-    AnnouncedWait announced(control_.rank(identity_.rank), target.peer());
+    note_thread();
+    AnnouncedWait announced(control_.rank(identity_.rank));
+    const TimePoint begun = Deadline::Clock::now();
     while (!settled(target)) {
       const auto timeout = std::clamp<nanoseconds>(
           limit.remaining(), nanoseconds(1), nanoseconds(check_interval_));
       if (bell_.wait(ready, timeout)) continue;
-      announced.renew();
-      check_peers(target, limit);
+      check_peers(target, limit, begun, &announced);
       check_flights();
     }
     if (target.complete()) announced.end();
@@ -417,10 +435,14 @@ void ShmBackend::wait_for(const WaitTarget& target,
 }
 
 // Another thread may be advancing operations: this waits for it.
-void ShmBackend::check_peers(const WaitTarget& target, Deadline deadline) {
+void ShmBackend::check_peers(const WaitTarget& target, Deadline deadline,
+                             TimePoint waited_since, AnnouncedWait* announced) {
   const ProgressGuard progress_lock(progress_lock_);
+  if (announced != nullptr && !has_several_users_ &&
+      Deadline::Clock::now() - waited_since >= check_interval_)
+    announced->renew(target.peer());
   check_peers(target);
-  check_deadline(target, deadline);
+  check_deadline(target, deadline, waited_since);
 }
 
 std::vector<int> ShmBackend::missing_of(const WaitTarget& target) {
@@ -450,11 +472,12 @@ void ShmBackend::check_peers(const WaitTarget& target) {
           *peer_exit);
 }
 
-void ShmBackend::check_deadline(const WaitTarget& target, Deadline deadline) {
+void ShmBackend::check_deadline(const WaitTarget& target, Deadline deadline,
+                                TimePoint waited_since) {
   if (settled(target) || !deadline.expired()) return;
   advance_or_give_up();
   if (settled(target)) return;
-  const std::string text = target.describe_timeout(context_);
+  const std::string text = target.describe_timeout(context_, waited_since);
   give_up(std::make_exception_ptr(Timeout(text)),
           {identity_.rank, "it gave up waiting: " + text});
 }

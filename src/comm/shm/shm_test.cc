@@ -165,10 +165,6 @@ std::string timeout_of_rank_0(const RankBody& give_up, const RankBody& wait) {
 // too.
 constexpr std::chrono::seconds kLongEnough{2};
 
-void wait_in_barrier(const std::shared_ptr<ProcessGroup>& group) {
-  group->barrier({.timeout = 1min}).wait();
-}
-
 void give_up_in_barrier(const std::shared_ptr<ProcessGroup>& group) {
   group->barrier({.timeout = kLongEnough}).wait();
 }
@@ -201,7 +197,52 @@ TEST(SharedMemory, TimeoutOfAMessageDoesNotNameARankThatWaitsInACollective) {
         std::vector<float> data(1);
         group->recv(view(data), 1, 0, {.timeout = kLongEnough});
       },
-      wait_in_barrier));
+      [](const std::shared_ptr<ProcessGroup>& group) {
+        group->barrier({.timeout = 1min}).wait();
+      }));
+}
+
+// What a helper thread waits for does not say what holds up its rank.
+TEST(SharedMemory, TimeoutNamesARankOfWhichOneThreadWaitsAndAnotherOneIsLate) {
+  const std::string text = timeout_of_rank_0(
+      give_up_in_barrier, [](const std::shared_ptr<ProcessGroup>& group) {
+        std::thread helper([&] {
+          std::vector<float> data(1);
+          EXPECT_THROW(group->recv(view(data), 2, 0, {.timeout = 1min}),
+                       PeerFailure);
+        });
+        helper.join();
+        group->barrier().wait();
+      });
+  EXPECT_NE(text.find("missing: rank 1 "), std::string::npos) << text;
+  EXPECT_NE(text.find("missing: rank 2 "), std::string::npos) << text;
+}
+
+TEST(SharedMemory, TimeoutNamesTheRanksThatWaitForEachOther) {
+  const auto receive_from = [](ProcessGroup& group, int rank) {
+    std::vector<float> data(1);
+    group.recv(view(data), rank, 0, {.timeout = 1min});
+  };
+  std::string text;
+  run_ranks("shm", 4, [&](const std::shared_ptr<ProcessGroup>& group) {
+    group->barrier().wait();
+    const std::vector<int> partners{0, 2, 1, 1};
+    if (group->rank() > 0) {
+      EXPECT_THROW(
+          receive_from(*group,
+                       partners[static_cast<std::size_t>(group->rank())]),
+          PeerFailure);
+      return;
+    }
+    try {
+      give_up_in_barrier(group);
+    } catch (const Timeout& error) {
+      text = error.what();
+    }
+  });
+  EXPECT_NE(text.find("missing: rank 1 "), std::string::npos) << text;
+  EXPECT_NE(text.find("missing: rank 2 "), std::string::npos) << text;
+  EXPECT_EQ(text.find("missing: rank 3 "), std::string::npos) << text;
 }
 
 TEST(SharedMemory, TimeoutNamesARankThatWaitsForThisRank) {

@@ -20,7 +20,7 @@ std::vector<int> WaitTarget::missing(const ShmContext& context) const {
       if (r != context.identity.rank) ranks.push_back(r);
     return ranks;
   }
-  if (message_ != nullptr) return {message_->operation.peer};
+  if (message_ != nullptr) return {*peer()};
   // Later collectives wait for the ranks that the oldest waits for.
   collectives_->visit(collectives_->completed() + 1,
                       [&](PendingCollective& collective) {
@@ -31,16 +31,18 @@ std::vector<int> WaitTarget::missing(const ShmContext& context) const {
 
 std::optional<int> WaitTarget::peer() const {
   if (message_ == nullptr) return std::nullopt;
-  return message_->operation.peer;
+  const int peer = message_->operation.peer;
+  return peer == kAnySource ? message_->source : peer;
 }
 
 // A missing rank may wait for another one itself.
-std::vector<int> WaitTarget::late(const ShmContext& context) const {
-  // A waiting rank announces itself every 50 to 150 ms, unless it is stopped.
-  // A rank that stopped long before this wait began must not seem to wait.
+std::vector<int> WaitTarget::late(
+    const ShmContext& context, Deadline::Clock::time_point waited_since) const {
+  // A waiting rank announces itself every 50 to 150 ms, unless it is stopped. A
+  // rank that stopped long ago must not seem to wait.
   constexpr Deadline::Clock::duration kLongest = std::chrono::seconds(5);
   const auto recently =
-      std::min(kLongest, (Deadline::Clock::now() - begun()) / 4);
+      std::min(kLongest, (Deadline::Clock::now() - waited_since) / 4);
   const auto find_waiting =
       [&](const std::vector<int>& ranks) -> std::optional<WaitingRank> {
     for (const int rank : ranks)
@@ -48,8 +50,12 @@ std::vector<int> WaitTarget::late(const ShmContext& context) const {
         return WaitingRank{rank, std::move(awaited)};
     return std::nullopt;
   };
-  return ends_of_waits({missing(context), wants_any()}, context.identity.rank,
-                       context.identity.size, find_waiting);
+  // The calling thread may wait for something else, or not at all.
+  const int own = context.identity.rank;
+  return ends_of_waits(
+      {missing(context), wants_any()},
+      {own, context.identity.size, wait_of(context, own, recently)},
+      find_waiting);
 }
 
 std::string WaitTarget::describe_call() const {
@@ -79,9 +85,10 @@ Deadline::Clock::time_point WaitTarget::begun() const {
   return when;
 }
 
-std::string WaitTarget::describe_timeout(const ShmContext& context) const {
+std::string WaitTarget::describe_timeout(
+    const ShmContext& context, Deadline::Clock::time_point waited_since) const {
   const GroupIdentity& identity = context.identity;
-  const std::vector<int> ranks = late(context);
+  const std::vector<int> ranks = late(context, waited_since);
   std::string text = describe_timeout_of(describe_call(), begun(), identity);
   for (const int rank : ranks)
     text += fmt::format("\n  missing: {} on {}, last seen in {}",

@@ -2,7 +2,8 @@
 // ticket, or a message. Also makes the text of its Timeout.
 //
 // Threads: a value. Any thread may call its methods, except that only the
-//          thread that advances operations calls those with an ShmContext.
+//          thread that advances operations calls those with an ShmContext, and
+//          peer() and wants_any().
 #pragma once
 
 #include <cstdint>
@@ -28,28 +29,29 @@ class WaitTarget {
                                : collectives_->completed() >= ticket_;
   }
 
+  // Of a message: the other rank, or kAnySource until one has been matched.
+  std::optional<int> peer() const;
   // Whether any one of the ranks that missing() names is enough.
-  bool wants_any() const {
-    return message_ != nullptr && message_->operation.peer == kAnySource;
-  }
+  bool wants_any() const { return peer() == kAnySource; }
 
   // The ranks without which it does not complete.
   std::vector<int> missing(const ShmContext& context) const;
 
-  // Of a message: the other rank, or kAnySource.
-  std::optional<int> peer() const;
-
   // The operation, as describe() gives it.
   std::string describe_call() const;
 
-  // The text of a Timeout, which names the ranks that hold up all others.
-  std::string describe_timeout(const ShmContext& context) const;
+  // The text of a Timeout, which names the ranks that hold up all others. The
+  // wait that ends began at `waited_since`.
+  std::string describe_timeout(const ShmContext& context,
+                               Deadline::Clock::time_point waited_since) const;
 
   Deadline deadline() const;
+  // When the operation began.
+  Deadline::Clock::time_point begun() const;
 
  private:
-  Deadline::Clock::time_point begun() const;
-  std::vector<int> late(const ShmContext& context) const;
+  std::vector<int> late(const ShmContext& context,
+                        Deadline::Clock::time_point waited_since) const;
 
   CollectiveQueue* collectives_;
   std::uint64_t ticket_ = 0;

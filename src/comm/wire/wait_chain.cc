@@ -79,7 +79,7 @@ std::vector<int> WaitChain::ends(const AwaitedRanks& awaited,
     return WaitingRank{*spoke, published_by(*spoke, deadline, *stopped)};
   };
   std::vector<int> found =
-      ends_of_waits(awaited, parts_.rank, parts_.size, find_waiting);
+      ends_of_waits(awaited, {parts_.rank, parts_.size, awaited}, find_waiting);
   const MutexLock lock(mutex_);
   following_.reset();
   return found;

@@ -75,17 +75,20 @@ TEST_F(AChainOfWaits, EndsWhereARankDoesNotWait) {
   EXPECT_THAT(ends(0, {1, 2}), ElementsAre(3));
 }
 
-TEST_F(AChainOfWaits, EndsWhereARankWaitsForThisRank) {
+TEST_F(AChainOfWaits, EndsInACircleOfWhichThisRankIsOne) {
   publish(1, {2});
   publish(2, {0});
-  EXPECT_THAT(ends(0, {1}), ElementsAre(2));
-  EXPECT_THAT(ends(0, {1, 3}), ElementsAre(3, 2));
+  EXPECT_THAT(ends(0, {1}), ElementsAre(1, 2));
+  EXPECT_THAT(ends(0, {1, 3}), ElementsAre(1, 3, 2));
 }
 
-TEST_F(AChainOfWaits, HasNoEndWhereOthersWaitForEachOther) {
+TEST_F(AChainOfWaits, EndsInACircleOfOthersAndWhereARankDoesNotWait) {
   publish(1, {2});
   publish(2, {1});
-  EXPECT_THAT(ends(0, {1}), ElementsAre(1));
+  publish(3, {1});
+  EXPECT_THAT(ends(0, {1}), ElementsAre(1, 2));
+  EXPECT_THAT(ends(0, {3}), ElementsAre(1, 2));
+  EXPECT_THAT(ends(0, {3, 4}), ElementsAre(4, 1, 2));
 }
 
 TEST_F(AChainOfWaits, EndsWhereARankWaitsForAnySource) {
