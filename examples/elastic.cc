@@ -82,8 +82,8 @@ int main(int count, char** arguments) {
     std::vector<std::int64_t> order = rest_of_epoch();
     for (auto next = order.begin(); step < kSteps;) {
       if (dies && step == death) ::kill(::getpid(), SIGKILL);
-      const auto count = std::min(kBatch, std::int64_t{order.end() - next});
-      const std::vector<std::int64_t> batch(next, next + count);
+      const auto size = std::min(kBatch, std::int64_t{order.end() - next});
+      const std::vector<std::int64_t> batch(next, next + size);
       take_step(model, optimizer, points.index_select(0, torch::tensor(batch)));
       const Clock::duration since = Clock::now() - last_step;
       if (groups > 1 && step == first && lockstep::rank() == 0)
@@ -92,8 +92,8 @@ int main(int count, char** arguments) {
             static_cast<long>(step), lockstep::size(),
             std::chrono::duration<double, std::milli>(since).count());
       last_step = Clock::now();
-      next += count;
-      consumed += count * lockstep::size();
+      next += size;
+      consumed += size * lockstep::size();
       if (next == order.end()) {
         ++epoch;
         consumed = 0;

@@ -9,8 +9,11 @@
 //   fail_reset=ID   worker ID then exits with code 9
 //   die_leaving=ID:US  the same US microseconds after it lost its first group
 //   die_after=ID    worker ID is killed when it has ended its training
+//   exit=ID:STEP    worker ID ends with code 0 when it begins step STEP
 //   stop=ID:STEP    worker ID stops itself by SIGSTOP when it begins step STEP
 //   again=1         calls run() a second time
+//   save=FOLDER     resumes from the newest checkpoint there before the first
+//                   step, and saves one of every third step
 //   die_start=ID    worker ID is killed when it starts
 //   in=FILE out=FILE from=A to=B   an undisturbed training from step A to B,
 //                   from the state in FILE if A is above 0
@@ -24,6 +27,7 @@
 #include <cstdlib>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -169,18 +173,28 @@ class Training {
       std::printf("begin size=%d step=%ld at=%lld\n", lockstep::size(), begin,
                   now());
     Model model(net_);
+    std::optional<lockstep::CheckpointFolder> folder;
+    if (arguments_.contains("save"))
+      folder.emplace(text_of(arguments_, "save"),
+                     lockstep::CheckpointFolderOptions{.keep = 1000});
+    if (folder && step_ == 0 && folder->resume(files_)) state_.commit();
     const auto death = numbers_in(text_of(arguments_, "die"));
     while (!is_complete(begin)) {
       if (!death.empty() && death[0] == own_id() && death[1] == step_ &&
           calls_ == 1)
         die_after(death[2]);
+      if (const auto end = numbers_in(text_of(arguments_, "exit"));
+          !end.empty() && end[0] == own_id() && end[1] == step_)
+        std::_Exit(0);
       if (const auto stop = numbers_in(text_of(arguments_, "stop"));
           !stop.empty() && stop[0] == own_id() && stop[1] == step_)
         ::kill(::getpid(), SIGSTOP);
       take_step(model, optimizer_, step_);
       if (step_ == begin && lockstep::rank() == 0)
         std::printf("stepped at=%lld\n", now());
-      if (++step_ % number_of(arguments_, "commit", 1) == 0) state_.commit();
+      ++step_;
+      if (folder && step_ % 3 == 0) folder->save(files_, step_);
+      if (step_ % number_of(arguments_, "commit", 1) == 0) state_.commit();
     }
   }
 
@@ -189,6 +203,9 @@ class Training {
   torch::optim::SGD optimizer_ = make_optimizer(net_);
   std::int64_t step_ = 0;
   lockstep::elastic::State state_;
+  const lockstep::TrainingState files_{.model = net_.ptr(),
+                                       .optimizer = &optimizer_,
+                                       .counters = {{"step", &step_}}};
   int calls_ = 0;
 };
 

@@ -12,6 +12,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -131,13 +132,36 @@ class Elastic(unittest.TestCase):
                                   "steps=100", self.moment(1), "die_start=2")
         self.check(groups, ends, 2)
 
+    def test_saves_checkpoints_again_after_the_steps_that_it_repeats(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # Steps 51 to 59 were saved, and are repeated from the commit at 50.
+            groups, ends = self.train(
+                ["-n3", "--in-place", "--min-ranks=2"], "steps=90", "commit=50",
+                f"die={self.random.randrange(3)}:60:0", f"save={folder}")
+            self.assertEqual(groups, [(3, 0), (2, 50)], self.text)
+            self.check(groups, ends, 2)
+            self.assertEqual(
+                sorted(int(name[11:17]) for name in os.listdir(folder)
+                       if name.startswith("checkpoint-")),
+                list(range(3, 91, 3)), self.text)
+            # Another job resumes there.
+            groups, _ = self.train(["-n2", "--in-place"], "steps=100",
+                                   f"save={folder}")
+            self.assertEqual(groups, [(2, 0)], self.text)
+
     def test_ends_with_the_usual_error_where_too_few_remain(self):
         code, out = self.start(["-n3", "--in-place"], "steps=3000",
                                self.moment(2))
         self.assertEqual(code, 137, self.text)
         self.assertIn("rank 2", out)
         self.assertIn("SIGKILL", out)
+        self.assertIn("2 ranks remain of at least 3, and no restart is left", out)
         self.assertEqual(lines_of("end", out), [], self.text)
+
+    def test_says_that_a_rank_ended_before_the_training(self):
+        code, out = self.start(["-n2", "--in-place", "--min-ranks=1"], "exit=1:5")
+        self.assertNotEqual(code, 0, self.text)
+        self.assertIn("a rank ended with code 0 before elastic::run()", out)
 
     def test_blames_a_later_failure_once_the_others_have_formed_a_group(self):
         code, out = self.start(["-n2", "--in-place", "--min-ranks=1"], "steps=3000",

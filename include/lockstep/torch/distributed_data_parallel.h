@@ -108,8 +108,9 @@ class [[nodiscard]] NoSync {
  public:
   explicit NoSync(std::shared_ptr<PassIntent> intent);
   ~NoSync();
-  NoSync(const NoSync&) = delete;
-  NoSync& operator=(const NoSync&) = delete;
+  // So that std::optional holds one that only some passes need.
+  NoSync(NoSync&&) = default;
+  NoSync& operator=(NoSync&&) = delete;
 
  private:
   std::shared_ptr<PassIntent> intent_;

@@ -181,7 +181,9 @@ class CheckpointFolder {
   // replaces one of the same step. Rank 0's buffers, such as running
   // statistics, are saved and copied to every rank. InvalidArgument where
   // check_step() throws it. With kSharded it throws the error of the checkpoint
-  // before, which then does not exist, and saves nothing.
+  // before, which then does not exist, and saves nothing. Does nothing while
+  // the ranks of an elastic training that went back to their last commit repeat
+  // steps of which they have saved later ones.
   void save(const TrainingState& state, std::int64_t step);
 
   // Waits until the last checkpoint is complete and on the disk: call it before
@@ -231,6 +233,7 @@ class CheckpointFolder {
   const std::shared_ptr<ProcessGroup>& group_pointer();
   std::optional<std::filesystem::path> restore_found(
       const TrainingState& state, const std::filesystem::path& from);
+  bool repeats(std::int64_t step);
   void save_shards(const TrainingState& state, std::int64_t step);
   void begin_step(std::int64_t step);
   // How long to wait for another writer: the other ranks of a group wait

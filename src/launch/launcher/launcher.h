@@ -153,6 +153,7 @@ class Launcher {
   template <class Call>
   void with_rounds(Call call);
   void lose_rounds(const std::exception& error);
+  void tell(const std::string& text);
   void watch_for_ready(Slot& slot);
   void watch_other_launchers();
   void note_changes();

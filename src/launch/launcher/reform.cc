@@ -13,6 +13,11 @@
 
 namespace lockstep {
 
+void Launcher::tell(const std::string& text) {
+  screen_.settle();
+  screen_.print_line(OutputStream::kErr, "lockstep: " + text);
+}
+
 // Of several hosts, the coordinator has begun the first round.
 void Launcher::begin_rounds() {
   const JobEnvironment& job = options_.job;
@@ -57,11 +62,8 @@ void Launcher::lose_rounds(const std::exception& error) {
   result_.lost_store = true;
   changes_.reset();
   for (Slot& slot : slots_) slot.watch.reset();
-  screen_.settle();
-  screen_.print_line(
-      OutputStream::kErr,
-      fmt::format("lockstep: the job's store is gone: {}; ending the workers",
-                  first_line(error.what())));
+  tell(fmt::format("the job's store is gone: {}; ending the workers",
+                   first_line(error.what())));
   if (result_.exit_code == 0) result_.exit_code = 1;
   if (phase_ == Phase::kRunning) end_job();
 }
@@ -100,11 +102,7 @@ void Launcher::tell_of_lost_launchers() {
     if (!death.is_launcher ||
         std::ranges::find(slots_, first, &Slot::id) == slots_.end())
       continue;
-    screen_.settle();
-    screen_.print_line(
-        OutputStream::kErr,
-        fmt::format("lockstep: {}; the job goes on without its ranks",
-                    death.text));
+    tell(death.text + "; the job goes on without its ranks");
   }
 }
 
@@ -161,7 +159,10 @@ std::vector<int> Launcher::ids_that_ended_well() const {
 void Launcher::note_good_end(int id) {
   if (rounds_->is_over()) return;
   with_rounds([&] {
-    rounds_->ended_well(id);
+    if (!rounds_->ended_well(id))
+      tell(
+          "a rank ended with code 0 before elastic::run() had returned on all; "
+          "the job cannot go on in place");
     end_late_replacements();
   });
 }
@@ -194,7 +195,10 @@ bool Launcher::decide_about(int local_rank) {
         {.text = fmt::format("{} on {}", summary_of(failure), own_host_name()),
          .exit_code = failure.status.exit_code(),
          .lost_a_peer = failure.lost_a_peer});
-    if (decision.next == ElasticRounds::Next::kEndJob) return false;
+    if (decision.next == ElasticRounds::Next::kEndJob) {
+      if (!decision.why.empty()) tell("the job ends: " + decision.why);
+      return false;
+    }
     if (decision.ended_round > 0)
       deaths_.push_back({decision.ended_round, failure});
     tell_of_death(failure, decision);
@@ -213,8 +217,7 @@ bool Launcher::replace(int local_rank,
   try {
     workers_.replace(make_worker(local_rank, slot.restarts));
   } catch (const std::exception& error) {
-    screen_.print_line(OutputStream::kErr,
-                       std::string("lockstep: ") + error.what());
+    tell(error.what());
     return false;
   }
   tell_workers();
@@ -244,10 +247,7 @@ void Launcher::tell_of_death(const WorkerFailure& failure,
       : rounds_->is_over()
           ? "it came too late for the training, which has ended"
           : "the job goes on without it";
-  screen_.settle();
-  screen_.print_line(
-      OutputStream::kErr,
-      fmt::format("lockstep: {}; {}", summary_of(failure), what));
+  tell(fmt::format("{}; {}", summary_of(failure), what));
 }
 
 }  // namespace lockstep

@@ -218,8 +218,17 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
       replace || std::ssize(state.living) >= state.min_ranks;
   if (state.has_failed || !state.over.empty() || !can_go_on || !has_enough ||
       (had_part && has_stalled()) || (had_part && !fail_rounds(state))) {
+    Decision end{.next = Next::kEndJob};
+    if (!state.has_failed && state.over.empty() && !has_enough)
+      end.why =
+          fmt::format("{} ranks remain of at least {}, and no restart is left",
+                      state.living.size(), state.min_ranks);
+    else if (!state.has_failed && state.over.empty() && !can_go_on)
+      end.why =
+          "no rank is left that has the state of the training; start the job "
+          "again, from its last checkpoint";
     state.has_failed = true;
-    return {.next = Next::kEndJob};
+    return end;
   }
   Decision decision{.next = replace ? Next::kReplace : Next::kGoOn};
   // No round follows the death of a replacement that was in none.
@@ -287,16 +296,16 @@ void ElasticRounds::is_ready(int id) {
   });
 }
 
-void ElasticRounds::ended_well(int id) {
-  change([&](State& state) {
-    if (!state.over.empty()) return false;
-    state.over = id < state.first_workers
-                     ? fmt::format(
-                           "rank {} of the job's start has ended its "
-                           "training",
-                           id)
-                     : "a replacement has ended its training";
-    return true;
+bool ElasticRounds::ended_well(int id) {
+  return change([&](State& state) {
+    if (state.over.empty())
+      state.over = id < state.first_workers
+                       ? fmt::format(
+                             "rank {} of the job's start has ended its "
+                             "training",
+                             id)
+                       : "a replacement has ended its training";
+    return has_complete_round(state);
   });
 }
 

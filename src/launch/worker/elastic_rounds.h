@@ -71,6 +71,7 @@ class ElasticRounds {
     // The last round that had begun, if the dead worker was a member of it and
     // the job goes on; else 0.
     int ended_round = 0;
+    std::string why{};  // with kEndJob, where the death alone does not say it
   };
 
   // Worker `id` has failed.
@@ -91,8 +92,9 @@ class ElasticRounds {
   // Worker `id`, a replacement or one of join(), waits for a round.
   void is_ready(int id);
 
-  // Worker `id` has returned 0: no further round begins.
-  void ended_well(int id);
+  // Worker `id` has returned 0: no further round begins. Returns whether the
+  // members had ended the training.
+  bool ended_well(int id);
 
   // Reads what other launchers have changed.
   void refresh();

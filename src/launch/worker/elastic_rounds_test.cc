@@ -133,13 +133,15 @@ TEST_F(ElasticRoundsTest, ReplaceAReplacementThatDiesBeforeItIsReady) {
 TEST_F(ElasticRoundsTest, EndTheJobWhereNoMemberLives) {
   begin(1, 1, 5);
   ElasticRounds rounds(store_);
-  EXPECT_EQ(died(rounds, 0), Next::kEndJob);
+  const auto decision = rounds.died(0, {.text = "rank 0 died"});
+  EXPECT_EQ(decision.next, Next::kEndJob);
+  EXPECT_THAT(decision.why, testing::HasSubstr("from its last checkpoint"));
 }
 
 TEST_F(ElasticRoundsTest, EndTheJobByADeathAfterAWorkerHasEndedWell) {
   begin(3, 1, 5);
   ElasticRounds rounds(store_);
-  rounds.ended_well(0);
+  EXPECT_FALSE(rounds.ended_well(0));  // no round was complete
   EXPECT_TRUE(is_over());
   EXPECT_EQ(died(rounds, 1), Next::kEndJob);
   EXPECT_EQ(rounds.round().number, 1);

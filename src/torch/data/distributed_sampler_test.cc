@@ -124,7 +124,7 @@ TEST(DistributedSampler, GoesOnWhereItWasSaved) {
 }
 
 TEST(DistributedSampler, GoesOnWithAnotherNumberOfRanks) {
-  constexpr std::size_t kSamples = 20;
+  constexpr std::size_t kLength = 20;
   Mutex mutex;
   std::string archive;
   std::vector<std::int64_t> seen;
@@ -134,17 +134,17 @@ TEST(DistributedSampler, GoesOnWithAnotherNumberOfRanks) {
     seen.insert(seen.end(), samples.begin(), samples.end());
   };
   run_ranks(kBackend, 2, [&](const Group& group) {
-    DistributedSampler sampler(kSamples, {.group = group, .seed = 3});
+    DistributedSampler sampler(kLength, {.group = group, .seed = 3});
     take(sampler, 4);
     if (group->rank() == 0) archive = archive_of(sampler);
   });
   run_ranks(kBackend, 3, [&](const Group& group) {
-    DistributedSampler sampler(kSamples, {.group = group, .seed = 3});
+    DistributedSampler sampler(kLength, {.group = group, .seed = 3});
     load(sampler, archive);
-    take(sampler, kSamples);
+    take(sampler, kLength);
   });
   std::ranges::sort(seen);
-  EXPECT_EQ(seen, sampler_sequence(kSamples, {.shuffle = false}));
+  EXPECT_EQ(seen, sampler_sequence(kLength, {.shuffle = false}));
 }
 
 }  // namespace

@@ -37,7 +37,9 @@ NoSync::NoSync(std::shared_ptr<PassIntent> intent)
   intent_->enter_no_sync();
 }
 
-NoSync::~NoSync() { intent_->leave_no_sync(); }
+NoSync::~NoSync() {
+  if (intent_) intent_->leave_no_sync();
+}
 
 ReplicatedModule::ReplicatedModule(
     std::shared_ptr<torch::nn::Module> module,

@@ -1,9 +1,15 @@
 // Uneven inputs: ranks that run different numbers of passes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/utils/convert_parameters.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/sync_batch_norm.h"
+#include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/parameter_bag.h"
 
@@ -248,6 +254,45 @@ TEST(Join, SaysWhereTwoModelsScopesMeet) {
                     backward(first, *group);
                 }),
                 HasSubstr("are in different scopes of join()"));
+  });
+}
+
+TEST(Join, RefusesASyncBatchNorm) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(6, 3),
+                              torch::nn::BatchNorm1d(3));
+    convert_sync_batch_norm(*net, group);
+    auto model = DistributedDataParallel(net, {.group = group});
+    EXPECT_THAT(message_of([&] { (void)model.join(); }),
+                HasSubstr("give such a rank empty batches"));
+  });
+}
+
+// The optimizers of ranks out of data have made fewer steps.
+TEST(Join, IsFollowedByEqualStepsOnceOptimizersHaveOneState) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const bool broadcasts : {false, true}) {
+      auto model = DistributedDataParallel(Net(), {.group = group});
+      auto optimizer = sgd_of(*model);
+      const auto step = [&] {
+        optimizer.zero_grad();
+        backward(model, *group);
+        optimizer.step();
+      };
+      {
+        const auto scope = model.join();
+        for (int i = 0; i <= group->rank(); ++i) step();
+      }
+      if (broadcasts) broadcast_optimizer_state(optimizer, 0, group);
+      step();
+      const at::Tensor own =
+          torch::nn::utils::parameters_to_vector(model.parameters())
+              .detach()
+              .contiguous();
+      at::Tensor both = at::empty({2, own.numel()});
+      group->all_gather(view(own), view(both)).wait();
+      EXPECT_EQ(both[0].equal(both[1]), broadcasts);
+    }
   });
 }
 

@@ -174,17 +174,17 @@ TEST(NoSync, OutlivesAMoveOfTheWrapperAndTheWrapper) {
   const auto expected = accumulated_by_one_process(2, {0, 1});
   run_ranks(kBackend, 2, [&](const Group& group) {
     std::optional<DistributedDataParallel<Net>> moved;
-    std::unique_ptr<NoSync> guard;
+    std::optional<NoSync> guard;
     {
       auto model = DistributedDataParallel(Net(), small_buckets(group));
-      guard.reset(new NoSync(model.no_sync()));
+      guard.emplace(model.no_sync());
       backward(model, *group, 0);
       moved.emplace(std::move(model));
     }
     guard.reset();
     backward(*moved, *group, 1);
     EXPECT_LE(largest_difference(gradients_of(**moved), expected), kTolerance);
-    guard.reset(new NoSync(moved->no_sync()));
+    guard.emplace(moved->no_sync());
     moved.reset();
   });
 }

@@ -48,6 +48,18 @@ ReducerOptions reducer_options(const DistributedDataParallelOptions& options) {
           .op = options.op};
 }
 
+// One that exchanges statistics with other ranks.
+bool has_sync_batch_norm(const torch::nn::Module& module) {
+  bool has = false;
+  const torch::nn::Module::ConstModuleApplyFunction look =
+      [&](const torch::nn::Module& layer) {
+        const auto* norm = dynamic_cast<const SyncBatchNormImpl*>(&layer);
+        has |= norm != nullptr && norm->group() && norm->group()->size() > 1;
+      };
+  module.apply(look);
+  return has;
+}
+
 }  // namespace
 
 Replica::Replica(std::shared_ptr<torch::nn::Module> module,
@@ -105,6 +117,11 @@ void Replica::begin_join(const JoinOptions& options) {
         "\n  next:    leave average_gradients at true for uneven inputs");
   if (join_coordinator_)
     throw InvalidArgument("join() within join(): one scope is enough");
+  if (has_sync_batch_norm(*module_))
+    throw InvalidArgument(
+        "join() cannot stand in for a rank without data in the statistics that "
+        "SyncBatchNorm exchanges"
+        "\n  next:    leave join() out, and give such a rank empty batches");
   join_coordinator_ = std::make_shared<JoinCoordinator>(
       group_,
       JoinCoordinatorOptions{

@@ -2,6 +2,7 @@
 #include <array>
 #include <charconv>
 #include <chrono>
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -14,8 +15,10 @@
 #include "lockstep/comm/objects.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/base/log.h"
+#include "src/base/mutex.h"
 #include "src/base/own_process.h"
 #include "src/base/secret.h"
+#include "src/comm/group/elastic_job.h"
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/checkpoint_search.h"
@@ -165,6 +168,45 @@ SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
   return bytes;
 }
 
+constexpr std::string_view kSaving = "saving a checkpoint";
+
+// The steps of the checkpoints that this process has taken part in saving, by
+// folder.
+class SavedHere {
+ public:
+  static SavedHere& instance() {
+    static SavedHere here;
+    return here;
+  }
+  void add(const fs::path& folder, std::int64_t step) {
+    const MutexLock lock(mutex_);
+    steps_[key_of(folder)].insert(step);
+  }
+  bool has(const fs::path& folder, std::int64_t step) {
+    const MutexLock lock(mutex_);
+    return steps_[key_of(folder)].contains(step);
+  }
+
+ private:
+  static std::string key_of(const fs::path& folder) {
+    std::error_code ignored;
+    return fs::absolute(folder, ignored).lexically_normal().string();
+  }
+
+  Mutex mutex_;
+  std::map<std::string, std::set<std::int64_t>> steps_
+      LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+std::vector<Checkpoint> later_than(std::int64_t step, const fs::path& folder,
+                                   const std::set<fs::path>& damaged) {
+  auto later = checkpoints_in(folder);
+  std::erase_if(later, [&](const Checkpoint& found) {
+    return found.step <= step || damaged.contains(found.path);
+  });
+  return later;
+}
+
 // Throws where the name of a checkpoint belongs to something else.
 void check_replaces_set(const fs::path& path) {
   std::error_code error;
@@ -222,16 +264,33 @@ const std::shared_ptr<ProcessGroup>& CheckpointFolder::group_pointer() {
 }
 
 void CheckpointFolder::save(const TrainingState& state, std::int64_t step) {
+  if (repeats(step)) return;
   if (options_.format == CheckpointFormat::kSharded)
-    return save_shards(state, step);
-  collect(state, group(), [&](TensorArchive checkpoint) {
-    write_checkpoint(*this, std::move(checkpoint), step);
+    save_shards(state, step);
+  else
+    collect(state, group(), [&](TensorArchive checkpoint) {
+      write_checkpoint(*this, std::move(checkpoint), step);
+    });
+  SavedHere::instance().add(folder_, step);
+}
+
+// Whether the ranks repeat steps, after some of them have died, and have saved
+// later ones before. Rank 0 was one of them.
+bool CheckpointFolder::repeats(std::int64_t step) {
+  const ElasticJob* const job = elastic_job();
+  if (job == nullptr || job->round().number <= 1) return false;
+  finish();
+  std::vector<Checkpoint> later;
+  run_on_rank_zero(group(), kSaving,
+                   [&] { later = later_than(step, folder_, damaged_); });
+  const bool are_own = std::ranges::all_of(later, [this](const auto& found) {
+    return SavedHere::instance().has(folder_, found.step);
   });
+  return share_number(group(), !later.empty() && are_own ? 1 : 0, kSaving) == 1;
 }
 
 void CheckpointFolder::save_shards(const TrainingState& state,
                                    std::int64_t step) {
-  constexpr std::string_view kSaving = "saving a checkpoint";
   const auto start = std::chrono::steady_clock::now();
   const bool waits = writer_ && writer_->is_busy();
   finish();
@@ -341,10 +400,7 @@ void CheckpointFolder::check_step(std::int64_t step) const {
   if (step < 0)
     throw InvalidArgument("a checkpoint cannot be of step " +
                           std::to_string(step) + "; the first is 0");
-  auto later = checkpoints_in(folder_);
-  std::erase_if(later, [&](const Checkpoint& found) {
-    return found.step <= step || damaged_.contains(found.path);
-  });
+  const auto later = later_than(step, folder_, damaged_);
   if (later.empty()) return;
   throw InvalidArgument(
       "the folder \"" + folder_.string() + "\" holds \"" +
