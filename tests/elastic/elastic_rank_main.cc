@@ -5,6 +5,8 @@
 //   size=S          goes on until the group has S ranks, and 20 steps more
 //   die=ID:STEP:US  worker ID is killed by SIGKILL US microseconds after it
 //                   begins step STEP
+//   die_again=ID:STEP  worker ID is killed when it begins step STEP in its
+//                   second group
 //   die_reset=ID    worker ID is killed when it has formed a second group
 //   fail_reset=ID   worker ID then exits with code 9
 //   die_leaving=ID:US  the same US microseconds after it lost its first group
@@ -183,6 +185,10 @@ class Training {
       if (!death.empty() && death[0] == own_id() && death[1] == step_ &&
           calls_ == 1)
         die_after(death[2]);
+      if (const auto again = numbers_in(text_of(arguments_, "die_again"));
+          !again.empty() && again[0] == own_id() && again[1] == step_ &&
+          calls_ == 2)
+        die();
       if (const auto end = numbers_in(text_of(arguments_, "exit"));
           !end.empty() && end[0] == own_id() && end[1] == step_)
         std::_Exit(0);

@@ -134,7 +134,7 @@ class Elastic(unittest.TestCase):
 
     def test_saves_checkpoints_again_after_the_steps_that_it_repeats(self):
         with tempfile.TemporaryDirectory() as folder:
-            # Steps 51 to 59 were saved, and are repeated from the commit at 50.
+            # Steps 51 to 60 were saved, and are repeated from step 50.
             groups, ends = self.train(
                 ["-n3", "--in-place", "--min-ranks=2"], "steps=90", "commit=50",
                 f"die={self.random.randrange(3)}:60:0", f"save={folder}")
@@ -155,13 +155,21 @@ class Elastic(unittest.TestCase):
         self.assertEqual(code, 137, self.text)
         self.assertIn("rank 2", out)
         self.assertIn("SIGKILL", out)
-        self.assertIn("2 ranks remain of at least 3, and no restart is left", out)
+        self.assertIn("2 of at least 3 ranks remain (--min-ranks)", out)
         self.assertEqual(lines_of("end", out), [], self.text)
+
+    def test_repeats_steps_also_where_no_rank_is_left_that_saved_them(self):
+        with tempfile.TemporaryDirectory() as folder:
+            groups, ends = self.train(
+                ["-n2", "--in-place", "--max-restarts=2"], "steps=90", "commit=50",
+                "die=0:60:0", "die_again=1:55", f"save={folder}")
+            self.assertEqual(groups, [(2, 0), (2, 50), (2, 50)], self.text)
+            self.check(groups, ends, 2)
 
     def test_says_that_a_rank_ended_before_the_training(self):
         code, out = self.start(["-n2", "--in-place", "--min-ranks=1"], "exit=1:5")
         self.assertNotEqual(code, 0, self.text)
-        self.assertIn("a rank ended with code 0 before elastic::run()", out)
+        self.assertIn("rank 1 ended with code 0 before elastic::run()", out)
 
     def test_blames_a_later_failure_once_the_others_have_formed_a_group(self):
         code, out = self.start(["-n2", "--in-place", "--min-ranks=1"], "steps=3000",

@@ -1,6 +1,6 @@
-// A handle on a started operation. Without wait() the caller does not know that
-// the operation is done, not even a barrier, and misses its errors; so the
-// compiler warns where a call drops it.
+// A handle on a started operation. Only wait() tells the caller that the
+// operation, a barrier too, is done, and throws its errors; so the compiler
+// warns where a call drops its Work.
 //
 // Threads: copies may be used from any thread.
 // Errors:  surface in wait(): PeerFailure, Mismatch, Timeout, NetworkError.

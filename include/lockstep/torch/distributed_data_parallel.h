@@ -135,8 +135,8 @@ struct JoinOptions {
 //
 // At the end of the scope a rank does its part of whatever the others still do
 // together, with zeros for gradients, until no rank has data left. Then all
-// take the parameters and buffers of the last rank that had. Passes within
-// no_sync() concern this rank alone.
+// take the parameters, and with broadcast_buffers the buffers, of the last rank
+// that had. Passes within no_sync() concern this rank alone.
 //
 // Every rank of the group enters it. Forward and backward passes within throw
 // Mismatch on every rank when ranks are about to do different things or are in

@@ -8,9 +8,9 @@
 //
 // The group is aborted with that text, unless it has only one rank: no rank can
 // finish a step that another has left, and which rank fails first is a matter
-// of chance. Where memory runs out in backward(), a Reducer aborts first: then
-// the other ranks get the reducer's text, and only the failed rank gets this
-// one.
+// of chance. Where memory runs out in backward(), the wrapper (for example
+// DistributedDataParallel) aborts first: then the other ranks get its text, and
+// only the failed rank gets this one.
 //
 // Threads: as `body`; every rank makes its own call.
 // Errors:  SystemError (ENOMEM) instead of c10::OutOfMemoryError and similar

@@ -234,6 +234,7 @@ class CheckpointFolder {
   std::optional<std::filesystem::path> restore_found(
       const TrainingState& state, const std::filesystem::path& from);
   bool repeats(std::int64_t step);
+  void await_earlier();
   void save_shards(const TrainingState& state, std::int64_t step);
   void begin_step(std::int64_t step);
   // How long to wait for another writer: the other ranks of a group wait

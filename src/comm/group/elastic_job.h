@@ -7,8 +7,11 @@
 // Errors:  those of Store.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/store/store.h"
@@ -44,6 +47,15 @@ class ElasticJob {
   // Whether end_round() has returned true.
   bool is_complete() const { return is_complete_; }
 
+  // Keeps a number for later groups of this process, and returns it.
+  void keep(const std::string& name, std::int64_t number) {
+    kept_[name] = number;
+  }
+  std::optional<std::int64_t> kept(const std::string& name) const {
+    const auto found = kept_.find(name);
+    return found == kept_.end() ? std::nullopt : std::optional(found->second);
+  }
+
   // The round of the last await_round(); 0 before.
   const ElasticRound& round() const { return round_; }
   // This worker's rank in it.
@@ -65,6 +77,7 @@ class ElasticJob {
   bool has_joined_ = false;
   bool is_complete_ = false;
   int seen_ = 0;  // the newest round that this worker knows
+  std::map<std::string, std::int64_t> kept_;
 };
 
 // Of the default group's process; null where the job does not re-form in place,

@@ -259,7 +259,7 @@ int get_global_rank(const ProcessGroup& group, int group_rank) {
     return ranks[static_cast<std::size_t>(group_rank)];
   throw InvalidArgument(
       fmt::format("get_global_rank: group \"{}\" has no rank {}: it has {} "
-                  "ranks, numbered from 0",
+                  "ranks, numbered from 0\n  next:    give a rank of the group",
                   group.name(), group_rank, ranks.size()));
 }
 
@@ -268,7 +268,8 @@ int get_group_rank(const ProcessGroup& group, int global_rank) {
   const auto found = std::ranges::find(ranks, global_rank);
   if (found != ranks.end()) return static_cast<int>(found - ranks.begin());
   throw InvalidArgument(
-      fmt::format("get_group_rank: rank {} of the job is not in group \"{}\"",
+      fmt::format("get_group_rank: rank {} of the job is not in group \"{}\"\n "
+                  " next:    see get_process_group_ranks()",
                   global_rank, group.name()));
 }
 

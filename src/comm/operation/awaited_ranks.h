@@ -40,7 +40,8 @@ struct AskingRank {
 //   - a rank that does not wait;
 //   - a rank that waits for a message from any source: each of the others could
 //     have sent it, so none of them is late for certain;
-//   - the ranks of a circle, each of which waits for the next: a deadlock.
+//   - the ranks of a circle, each of which waits for the next, which is a
+//     deadlock, and those on the way from one circle to another.
 //
 // Where there is no other end than `asking` itself, and for a message from any
 // source, these are the ranks of `awaited`. Asks `find_waiting` at most once

@@ -161,9 +161,8 @@ std::string timeout_of_rank_0(const RankBody& give_up, const RankBody& wait) {
   return text;
 }
 
-// Long enough for a rank to announce its wait several times, on a busy machine
-// too.
-constexpr std::chrono::seconds kLongEnough{2};
+// A waiting rank must announce its wait, every 50 ms, within the last quarter.
+constexpr std::chrono::seconds kLongEnough{6};
 
 void give_up_in_barrier(const std::shared_ptr<ProcessGroup>& group) {
   group->barrier({.timeout = kLongEnough}).wait();
@@ -179,14 +178,6 @@ TEST(SharedMemory, TimeoutDoesNotNameARankThatSendsToTheLateOne) {
       give_up_in_barrier, [](const std::shared_ptr<ProcessGroup>& group) {
         std::vector<float> data(1 << 20, 1);
         group->send(view(data), 2, 0, {.timeout = 1min});
-      }));
-}
-
-TEST(SharedMemory, TimeoutDoesNotNameARankThatReceivesFromTheLateOne) {
-  expect_names_rank_2_alone(timeout_of_rank_0(
-      give_up_in_barrier, [](const std::shared_ptr<ProcessGroup>& group) {
-        std::vector<float> data(1);
-        group->recv(view(data), 2, 0, {.timeout = 1min});
       }));
 }
 
@@ -216,33 +207,6 @@ TEST(SharedMemory, TimeoutNamesARankOfWhichOneThreadWaitsAndAnotherOneIsLate) {
       });
   EXPECT_NE(text.find("missing: rank 1 "), std::string::npos) << text;
   EXPECT_NE(text.find("missing: rank 2 "), std::string::npos) << text;
-}
-
-TEST(SharedMemory, TimeoutNamesTheRanksThatWaitForEachOther) {
-  const auto receive_from = [](ProcessGroup& group, int rank) {
-    std::vector<float> data(1);
-    group.recv(view(data), rank, 0, {.timeout = 1min});
-  };
-  std::string text;
-  run_ranks("shm", 4, [&](const std::shared_ptr<ProcessGroup>& group) {
-    group->barrier().wait();
-    const std::vector<int> partners{0, 2, 1, 1};
-    if (group->rank() > 0) {
-      EXPECT_THROW(
-          receive_from(*group,
-                       partners[static_cast<std::size_t>(group->rank())]),
-          PeerFailure);
-      return;
-    }
-    try {
-      give_up_in_barrier(group);
-    } catch (const Timeout& error) {
-      text = error.what();
-    }
-  });
-  EXPECT_NE(text.find("missing: rank 1 "), std::string::npos) << text;
-  EXPECT_NE(text.find("missing: rank 2 "), std::string::npos) << text;
-  EXPECT_EQ(text.find("missing: rank 3 "), std::string::npos) << text;
 }
 
 TEST(SharedMemory, TimeoutNamesARankThatWaitsForThisRank) {

@@ -92,10 +92,10 @@ std::vector<std::string> images_below(const fs::path& folder) {
   }
   if (error) fail(last, error);
   // As torchvision, which sorts folders by their paths, then the files of each.
-  std::ranges::sort(found, {}, [](const std::string& path) {
+  std::ranges::sort(found, {}, [](std::string_view path) {
     const std::size_t slash = path.rfind('/');
-    return slash == std::string::npos
-               ? std::pair(std::string(), path)
+    return slash == std::string_view::npos
+               ? std::pair(std::string_view(), path)
                : std::pair(path.substr(0, slash), path.substr(slash + 1));
   });
   return found;

@@ -118,6 +118,7 @@ void Launcher::report_end() {
     result_.failure = death != nullptr ? *death : cause();
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
+    tell_of_early_end();
     std::istringstream report(describe(*result_.failure));
     for (std::string line; std::getline(report, line);)
       screen_.print_line(OutputStream::kErr, line);

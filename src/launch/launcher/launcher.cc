@@ -64,7 +64,7 @@ JobResult Launcher::run() {
       // A worker may have ended after the last turn, and so may another one
       // that took its place.
     } while (look_for_failure() || !over());
-    if (!failed_.empty() && !result_.lost_store) announce_failure();
+    if (!failed_.empty()) announce_failure();
   } catch (...) {
     signal_everything(SIGKILL);
     workers_.clear();
@@ -313,7 +313,9 @@ void Launcher::end_elsewhere() {
 }
 
 void Launcher::announce_failure() {
-  if (std::exchange(announced_, true) || !options_.on_failure) return;
+  if (result_.lost_store || std::exchange(announced_, true) ||
+      !options_.on_failure)
+    return;
   options_.on_failure(cause());
 }
 

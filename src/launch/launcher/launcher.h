@@ -169,6 +169,7 @@ class Launcher {
   bool goes_on_without(int local_rank);
   bool decide_about(int local_rank);
   bool replace(int local_rank, const ElasticRounds::Decision& decision);
+  void tell_of_early_end();
   void tell_of_death(const WorkerFailure& failure,
                      const ElasticRounds::Decision& decision);
   // The first death after which the others formed no group, or null.
@@ -226,6 +227,9 @@ class Launcher {
   std::unique_ptr<ElasticRounds> rounds_;
   std::unique_ptr<KeyWatch> changes_;  // that other launchers make
   std::size_t seen_deaths_ = 0;        // of rounds_
+  // The worker that ended well before the training, which no further round
+  // follows; negative: none.
+  int early_end_ = -1;
   // Deaths with which the job was to go on, in their order.
   struct Death {
     int round;  // the last one that had begun

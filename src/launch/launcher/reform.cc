@@ -159,10 +159,7 @@ std::vector<int> Launcher::ids_that_ended_well() const {
 void Launcher::note_good_end(int id) {
   if (rounds_->is_over()) return;
   with_rounds([&] {
-    if (!rounds_->ended_well(id))
-      tell(
-          "a rank ended with code 0 before elastic::run() had returned on all; "
-          "the job cannot go on in place");
+    if (!rounds_->ended_well(id)) early_end_ = id;
     end_late_replacements();
   });
 }
@@ -227,7 +224,7 @@ bool Launcher::replace(int local_rank,
 
 // A store that is gone with its launcher tells of no group.
 const WorkerFailure* Launcher::unsurvived_death() const try {
-  if (deaths_.empty()) return nullptr;
+  if (deaths_.empty() || result_.lost_store) return nullptr;
   rounds_->refresh();
   for (const auto& [round, failure] : deaths_)
     if (!failure.lost_a_peer && !rounds_->has_formed_after(round))
@@ -235,6 +232,16 @@ const WorkerFailure* Launcher::unsurvived_death() const try {
   return nullptr;
 } catch (const Error&) {
   return nullptr;
+}
+
+// Why the others could not go on.
+void Launcher::tell_of_early_end() {
+  const auto slot = std::ranges::find(slots_, early_end_, &Slot::id);
+  if (early_end_ < 0 || slot == slots_.end()) return;
+  tell(fmt::format(
+      "rank {} ended with code 0 before elastic::run() had returned: after "
+      "that no group forms",
+      options_.job.first_rank + (slot - slots_.begin())));
 }
 
 void Launcher::tell_of_death(const WorkerFailure& failure,

@@ -376,7 +376,9 @@ TEST_F(CoordinatorInPlace, EndsTheJobWhereTooFewRanksRemain) {
   set(RoundKeys(0).lost("b"));
   set(RoundKeys(0).ended("a"));
   EXPECT_EQ(verdict_of(0).next, "fail");
-  EXPECT_THAT(verdict_of(0).fault.text, HasSubstr("the launcher on host b"));
+  EXPECT_THAT(verdict_of(0).fault.text,
+              AllOf(HasSubstr("the launcher on host b"),
+                    HasSubstr("1 of at least 2 ranks remain")));
   read_by({"a"});
 }
 

@@ -190,7 +190,9 @@ void HostRound::begin() {
 }
 
 void HostRound::report_lost(const NodeCard& node) {
-  report_fault(store_, keys_.fault(), {.node = node.id, .text = loss_of(node)},
+  std::string text = loss_of(node);
+  if (!why_it_ends_.empty()) text += "; " + why_it_ends_;
+  report_fault(store_, keys_.fault(), {.node = node.id, .text = text},
                kOwnStoreAnswers);
 }
 

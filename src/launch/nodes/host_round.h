@@ -121,6 +121,7 @@ class HostRound {
     int group_rank = 0;
   };
   std::map<std::string, Place> places_;
+  std::string why_it_ends_;  // with the loss of a host
 };
 
 }  // namespace lockstep

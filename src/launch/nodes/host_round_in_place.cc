@@ -115,8 +115,9 @@ int HostRound::first_free_group_rank() const {
 }
 
 bool HostRound::goes_on_without(const NodeCard& node) {
-  return in_place_->lost(node.id, {.text = loss_of(node)}).next !=
-         ElasticRounds::Next::kEndJob;
+  const auto decision = in_place_->lost(node.id, {.text = loss_of(node)});
+  why_it_ends_ = decision.why;
+  return decision.next != ElasticRounds::Next::kEndJob;
 }
 
 // Workers that only lost a peer may have lost one with whose death the job was

@@ -219,14 +219,15 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
   if (state.has_failed || !state.over.empty() || !can_go_on || !has_enough ||
       (had_part && has_stalled()) || (had_part && !fail_rounds(state))) {
     Decision end{.next = Next::kEndJob};
-    if (!state.has_failed && state.over.empty() && !has_enough)
-      end.why =
-          fmt::format("{} ranks remain of at least {}, and no restart is left",
-                      state.living.size(), state.min_ranks);
-    else if (!state.has_failed && state.over.empty() && !can_go_on)
+    if (!state.has_failed && state.over.empty() && !can_go_on)
       end.why =
           "no rank is left that has the state of the training; start the job "
           "again, from its last checkpoint";
+    else if (!state.has_failed && state.over.empty() && !has_enough)
+      end.why = fmt::format(
+          "{} of at least {} ranks remain (--min-ranks), and no restart is "
+          "left (--max-restarts)",
+          state.living.size(), state.min_ranks);
     state.has_failed = true;
     return end;
   }

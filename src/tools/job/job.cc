@@ -246,7 +246,7 @@ RoundEnd Rounds::run_with_others(Node& node) {
         failure.lost_a_peer ? RoundFaultKind::kPeer : RoundFaultKind::kWorker);
   };
   const JobResult result = launch_or_report(node);
-  if (result.lost_store) node.lose_rendezvous();
+  if (result.lost_store && result.signal == 0) node.lose_rendezvous();
   const bool well =
       result.exit_code == 0 && !result.failure && !result.ended_elsewhere;
   if (!well) report_end(node, result, reported);

@@ -54,7 +54,10 @@ bool has_sync_batch_norm(const torch::nn::Module& module) {
   const torch::nn::Module::ConstModuleApplyFunction look =
       [&](const torch::nn::Module& layer) {
         const auto* norm = dynamic_cast<const SyncBatchNormImpl*>(&layer);
-        has |= norm != nullptr && norm->group() && norm->group()->size() > 1;
+        if (norm == nullptr || norm->statistics() != BatchStatistics::kOfGroup)
+          return;
+        const auto group = norm->group() ? norm->group() : default_group();
+        has |= group->size() > 1;
       };
   module.apply(look);
   return has;

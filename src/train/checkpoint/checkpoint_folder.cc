@@ -2,7 +2,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -15,7 +14,6 @@
 #include "lockstep/comm/objects.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/base/log.h"
-#include "src/base/mutex.h"
 #include "src/base/own_process.h"
 #include "src/base/secret.h"
 #include "src/comm/group/elastic_job.h"
@@ -170,33 +168,12 @@ SharedBytes share_bytes(ProcessGroup& group, const SharedBytes& own,
 
 constexpr std::string_view kSaving = "saving a checkpoint";
 
-// The steps of the checkpoints that this process has taken part in saving, by
-// folder.
-class SavedHere {
- public:
-  static SavedHere& instance() {
-    static SavedHere here;
-    return here;
-  }
-  void add(const fs::path& folder, std::int64_t step) {
-    const MutexLock lock(mutex_);
-    steps_[key_of(folder)].insert(step);
-  }
-  bool has(const fs::path& folder, std::int64_t step) {
-    const MutexLock lock(mutex_);
-    return steps_[key_of(folder)].contains(step);
-  }
-
- private:
-  static std::string key_of(const fs::path& folder) {
-    std::error_code ignored;
-    return fs::absolute(folder, ignored).lexically_normal().string();
-  }
-
-  Mutex mutex_;
-  std::map<std::string, std::set<std::int64_t>> steps_
-      LOCKSTEP_GUARDED_BY(mutex_);
-};
+// Under which an ElasticJob keeps the last step that its ranks have saved.
+std::string saved_step_key(const fs::path& folder) {
+  std::error_code ignored;
+  return "checkpoint in " +
+         fs::absolute(folder, ignored).lexically_normal().string();
+}
 
 std::vector<Checkpoint> later_than(std::int64_t step, const fs::path& folder,
                                    const std::set<fs::path>& damaged) {
@@ -271,33 +248,41 @@ void CheckpointFolder::save(const TrainingState& state, std::int64_t step) {
     collect(state, group(), [&](TensorArchive checkpoint) {
       write_checkpoint(*this, std::move(checkpoint), step);
     });
-  SavedHere::instance().add(folder_, step);
+  if (ElasticJob* const job = elastic_job())
+    job->keep(saved_step_key(folder_), step);
 }
 
 // Whether the ranks repeat steps, after some of them have died, and have saved
-// later ones before. Rank 0 was one of them.
+// later ones before: rank 0 knows, and tells ranks that were not there.
 bool CheckpointFolder::repeats(std::int64_t step) {
-  const ElasticJob* const job = elastic_job();
+  ElasticJob* const job = elastic_job();
   if (job == nullptr || job->round().number <= 1) return false;
-  finish();
-  std::vector<Checkpoint> later;
-  run_on_rank_zero(group(), kSaving,
-                   [&] { later = later_than(step, folder_, damaged_); });
-  const bool are_own = std::ranges::all_of(later, [this](const auto& found) {
-    return SavedHere::instance().has(folder_, found.step);
+  await_earlier();
+  const std::string key = saved_step_key(folder_);
+  std::int64_t last = -1;
+  run_on_rank_zero(group(), kSaving, [&] {
+    const auto later = later_than(step, folder_, damaged_);
+    const auto kept = job->kept(key);
+    if (!later.empty() && kept && later.back().step <= *kept) last = *kept;
   });
-  return share_number(group(), !later.empty() && are_own ? 1 : 0, kSaving) == 1;
+  last = share_number(group(), last, kSaving);
+  if (last >= 0) job->keep(key, last);
+  return last >= 0;
+}
+
+// Waits for the checkpoint before, and counts that.
+void CheckpointFolder::await_earlier() {
+  const auto start = std::chrono::steady_clock::now();
+  const bool waits = writer_ && writer_->is_busy();
+  finish();
+  if (!waits) return;
+  ++waits_.count;
+  waits_.time += std::chrono::steady_clock::now() - start;
 }
 
 void CheckpointFolder::save_shards(const TrainingState& state,
                                    std::int64_t step) {
-  const auto start = std::chrono::steady_clock::now();
-  const bool waits = writer_ && writer_->is_busy();
-  finish();
-  if (waits) {
-    ++waits_.count;
-    waits_.time += std::chrono::steady_clock::now() - start;
-  }
+  await_earlier();
   if (!writer_)
     writer_ = make_shared_in_own_process<ShardWriter>(group_pointer());
   step = share_number(group(), step, kSaving);
