@@ -47,11 +47,11 @@ class Chains {
  private:
   // The ranks without each of which `rank` cannot go on.
   const std::vector<int>& next(int rank) const {
-    static const std::vector<int> kNone;
+    static const std::vector<int> none;
     const auto waits = waits_.find(rank);
     return waits == waits_.end() || !waits->second ||
                    waits->second->any_suffices
-               ? kNone
+               ? none
                : waits->second->ranks;
   }
 

@@ -10,7 +10,7 @@ namespace {
 
 using testing::ElementsAre;
 
-constexpr int kRanks = 6;
+constexpr int kRanksThatWait = 6;
 
 // The ranks that wait, and for which ranks.
 using Waits = std::map<int, AwaitedRanks>;
@@ -27,7 +27,7 @@ std::vector<int> ends(const std::vector<int>& ranks,
         return WaitingRank{rank, found->second};
     return std::nullopt;
   };
-  return ends_of_waits({ranks}, {0, kRanks, own}, find_waiting);
+  return ends_of_waits({ranks}, {0, kRanksThatWait, own}, find_waiting);
 }
 
 TEST(EndsOfWaits, AreRanksThatDoNotWait) {

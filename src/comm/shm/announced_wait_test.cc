@@ -14,12 +14,12 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::ElementsAre;
 
-constexpr int kRanks = 4;
+constexpr int kFourRanks = 4;
 
 // What the others say, as rank 0 reads it.
 class AnnouncedWaits : public ::testing::Test {
  protected:
-  Rounds rounds_of(int rank) { return {view_, rank, kRanks, bell_}; }
+  Rounds rounds_of(int rank) { return {view_, rank, kFourRanks, bell_}; }
   void announce(int rank, std::optional<int> peer) {
     AnnouncedWait(view_.rank(rank)).renew(peer);
   }
@@ -30,13 +30,13 @@ class AnnouncedWaits : public ::testing::Test {
   }
 
   FileDescriptor segment_ =
-      create_shared_memory("lockstep test", ControlView::bytes_for(kRanks));
+      create_shared_memory("lockstep test", ControlView::bytes_for(kFourRanks));
   std::shared_ptr<SharedMapping> mapping_ = map_shared_memory(segment_);
-  ControlView view_{mapping_->data(), kRanks};
+  ControlView view_{mapping_->data(), kFourRanks};
   Doorbell bell_{view_.block(), Doorbell::Cores::kEnough};
   Rounds rounds_ = rounds_of(0);
   ShmContext context_{
-      {.name = "g", .rank = 0, .size = kRanks}, view_, &rounds_, nullptr};
+      {.name = "g", .rank = 0, .size = kFourRanks}, view_, &rounds_, nullptr};
 };
 
 TEST_F(AnnouncedWaits, AreThoseOfRanksThatSaidSo) {
@@ -66,7 +66,7 @@ TEST_F(AnnouncedWaits, AreForTheRanksThatHaveNotArrivedInACollective) {
 
 TEST_F(AnnouncedWaits, AreForTheRanksAtWorkOnceAllHaveArrived) {
   std::vector<Rounds> rounds;
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < kFourRanks; ++rank) {
     rounds.push_back(rounds_of(rank));
     rounds.back().arrive();
   }

@@ -84,6 +84,8 @@ at::Tensor input_gradient(const at::Tensor& gradient, const Saved& saved,
 
 class Normalize : public torch::autograd::Function<Normalize> {
  public:
+  // Autograd finds tensors only among the arguments themselves.
+  // NOLINTNEXTLINE(readability-function-size)
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
                             const std::optional<at::Tensor>& own_weight,
                             const std::optional<at::Tensor>& own_bias,

@@ -1,5 +1,6 @@
 #include "src/torch/frontends/adasum.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/core/GradMode.h>
