@@ -196,15 +196,18 @@ void HostRound::report_lost(const NodeCard& node) {
                kOwnStoreAnswers);
 }
 
-// The launcher has reported before why its workers ended, unless it could not.
-void HostRound::report_end_without_cause(const std::string& id) {
-  const auto node = std::ranges::find(nodes_, id, &NodeCard::id);
-  report_fault(store_, keys_.fault(),
-               {.node = id,
-                .text = fmt::format("the workers on {} ended before the others",
-                                    node->host),
-                .kind = RoundFaultKind::kPeer},
-               kOwnStoreAnswers);
+// For the case in which the launcher whose workers ended could not report why.
+void HostRound::ensure_fault() {
+  // Another host's may still be on its way.
+  constexpr std::chrono::seconds kComes{3};
+  if (first_of({keys_.fault()}, kComes)) return;
+  const auto node = std::ranges::find(nodes_, ended_early_, &NodeCard::id);
+  report_fault(
+      store_, keys_.fault(),
+      {.node = ended_early_,
+       .text = fmt::format("the workers on {} ended before the others",
+                           node == nodes_.end() ? "a host" : node->host)},
+      kOwnStoreAnswers);
 }
 
 // Waits until every host's workers have ended well; false once a fault stands
@@ -234,10 +237,9 @@ bool HostRound::all_end_well() {
     }
     if (found <= working.size()) {
       const std::string id = working[found - 1];
-      if (!is_set(store_, keys_.done(id))) {
-        report_end_without_cause(id);
-        return false;
-      }
+      // Its launcher has reported why before.
+      ended_early_ = id;
+      if (!is_set(store_, keys_.done(id))) return false;
       std::erase(working, id);
       if (in_place_ && dismiss(id)) admit_spares(working);
       continue;
@@ -285,6 +287,7 @@ bool HostRound::end() {
     return false;
   }
   const NodeCard* still_there = first_that_does_not_end();
+  ensure_fault();
   // Only now: meanwhile one of a later kind may have replaced the first.
   auto fault =
       decode<RoundFault>(to_text(store_.get(keys_.fault(), kOwnStoreAnswers)));

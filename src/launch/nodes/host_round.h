@@ -85,7 +85,7 @@ class HostRound {
   std::optional<RoundFault> end_from_outside();
   const NodeCard* first_that_does_not_end();
   void report_lost(const NodeCard& node);
-  void report_end_without_cause(const std::string& id);
+  void ensure_fault();
 
   // Those of a job that re-forms in place; see host_round_in_place.cc.
   bool re_forms_in_place() const { return options_.min_ranks >= 0; }
@@ -122,6 +122,7 @@ class HostRound {
   };
   std::map<std::string, Place> places_;
   std::string why_it_ends_;  // with the loss of a host
+  std::string ended_early_;  // the last host whose workers have ended
 };
 
 }  // namespace lockstep
