@@ -374,6 +374,7 @@ TEST_F(CoordinatorInPlace, EndsTheJobWhereTooFewRanksRemain) {
   come(0, 1, "b");
   workers_store();
   set(RoundKeys(0).lost("b"));
+  get(RoundKeys(0).fault());  // it has noticed
   set(RoundKeys(0).ended("a"));
   EXPECT_EQ(verdict_of(0).next, "fail");
   EXPECT_THAT(verdict_of(0).fault.text,
