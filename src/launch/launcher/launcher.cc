@@ -192,11 +192,8 @@ void Launcher::take_signal(int signal) {
   result_.signal = signal;
   if (phase_ != Phase::kRunning && phase_ != Phase::kCollecting)
     return kill_job();
-  screen_.settle();
-  screen_.print_line(OutputStream::kErr,
-                     fmt::format("lockstep: SIG{} received; ending {} worker{}",
-                                 ::sigabbrev_np(signal), options_.job.workers,
-                                 options_.job.workers == 1 ? "" : "s"));
+  tell(fmt::format("SIG{} received; ending {} worker{}", ::sigabbrev_np(signal),
+                   options_.job.workers, options_.job.workers == 1 ? "" : "s"));
   if (phase_ == Phase::kCollecting) announce_failure();
   end_job();
 }
