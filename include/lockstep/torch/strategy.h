@@ -230,17 +230,17 @@ template <class Value>
 struct ModuleIn : std::false_type {};
 template <std::derived_from<torch::nn::Module> Module>
 struct ModuleIn<Module> : std::true_type {
-  using type = Module;
+  using Type = Module;
 };
 template <std::derived_from<torch::nn::Module> Module>
 struct ModuleIn<std::shared_ptr<Module>> : std::true_type {
-  using type = Module;
+  using Type = Module;
 };
 template <class Holder>
 requires std::derived_from<Holder,
                            torch::nn::ModuleHolder<typename Holder::Impl>>
 struct ModuleIn<Holder> : std::true_type {
-  using type = typename Holder::Impl;
+  using Type = typename Holder::Impl;
 };
 
 // Null for an empty pointer or holder.
@@ -275,7 +275,7 @@ auto Strategy::create(const Factory& factory) {
   using Made = decltype(strategy_internal::make(factory, contexts_[0]));
   using Module = strategy_internal::ModuleIn<Made>;
   if constexpr (Module::value) {
-    using Model = DistributedDataParallel<typename Module::type>;
+    using Model = DistributedDataParallel<typename Module::Type>;
     std::vector<Made> modules;
     for (const ReplicaContext& here : contexts_)
       modules.push_back(strategy_internal::make(factory, here));

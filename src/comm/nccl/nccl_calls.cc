@@ -14,7 +14,9 @@ std::int32_t type_of(DataType type) {
                                                            : type);
 }
 
-LockstepGpuSum sum_of(ReduceOp op, DataType type) {
+// The average over one rank is its sum, which NCCL leaves in place: for its own
+// average it would start a kernel that multiplies by 1.
+LockstepGpuSum sum_of(ReduceOp op, DataType type, int ranks) {
   const bool logical = type == DataType::kBool;
   switch (op) {
     case ReduceOp::kSum:
@@ -26,7 +28,7 @@ LockstepGpuSum sum_of(ReduceOp op, DataType type) {
     case ReduceOp::kMax:
       return kGpuMax;
     case ReduceOp::kAverage:
-      return kGpuAverage;
+      return ranks == 1 ? kGpuSum : kGpuAverage;
     case ReduceOp::kBand:
     case ReduceOp::kBor:
     case ReduceOp::kBxor:
@@ -89,7 +91,7 @@ class Issue {
   void call(LockstepGpuKind kind, int peer, const Piece& piece) {
     if (piece.count == 0) return;
     line_.call({.kind = kind,
-                .sum = sum_of(operation_.reduction, piece.type),
+                .sum = sum_of(operation_.reduction, piece.type, size_),
                 .type = type_of(piece.type),
                 .peer = peer,
                 .from = piece.from,

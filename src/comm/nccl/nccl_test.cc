@@ -16,6 +16,7 @@
 #include "src/comm/group/group_core.h"
 #include "src/comm/nccl/gpu.h"
 #include "src/comm/operation/backend.h"
+#include "src/comm/testing/fake_gpu/fake_gpu_table.h"
 #include "src/comm/testing/gpu_ranks.h"
 
 namespace lockstep {
@@ -25,6 +26,7 @@ using namespace std::chrono_literals;
 using ::testing::AllOf;
 using ::testing::AnyOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Group = std::shared_ptr<ProcessGroup>;
@@ -386,6 +388,25 @@ TEST_F(Nccl, RefusesTwoRanksOnOneGpu) {
         }),
         AllOf(HasSubstr("rank 0 and rank 1 use one GPU"), HasSubstr("next:")));
   });
+}
+
+std::vector<LockstepGpuSum> asked_of_nccl;
+
+TEST_F(Nccl, AsksForTheSumWhereOneRankAverages) {
+  if (!is_fake()) GTEST_SKIP() << "only the fake tells";
+  asked_of_nccl.clear();
+  LockstepGpuTable watched = table();
+  watched.call = [](LockstepGpuComm* comm, const LockstepGpuCall* call,
+                    LockstepGpuStream* stream, LockstepGpuOutcome* outcome) {
+    asked_of_nccl.push_back(call->sum);
+    return fake_gpu_table().call(comm, call, stream, outcome);
+  };
+  run_gpu_ranks(watched, 1, [&](const Group& group) {
+    Floats elements{1, 2, 3};
+    group->all_reduce(on_gpu(elements, 0), ReduceOp::kAverage).synchronize();
+    EXPECT_EQ(elements, (Floats{1, 2, 3}));
+  });
+  EXPECT_THAT(asked_of_nccl, ElementsAre(kGpuSum));
 }
 
 TEST_F(Nccl, RefusesAGpuThatIsNotThere) {

@@ -1,6 +1,6 @@
 #include "lockstep/torch/model_averager.h"
 
-#include <ranges>
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -83,11 +83,11 @@ HierarchicalModelAverager::HierarchicalModelAverager(
 void HierarchicalModelAverager::average_parameters(at::TensorList parameters) {
   const std::int64_t step = step_++;
   if (step < warmup_steps_) return;
-  for (const Level& level : levels_ | std::views::reverse) {
-    if (step % level.period != 0) continue;
-    average_tensors(*level.group, parameters);
-    return;
-  }
+  const auto is_due = [&](const Level& level) {
+    return step % level.period == 0;
+  };
+  const auto level = std::find_if(levels_.rbegin(), levels_.rend(), is_due);
+  if (level != levels_.rend()) average_tensors(*level->group, parameters);
 }
 
 }  // namespace lockstep
