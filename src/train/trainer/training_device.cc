@@ -61,7 +61,8 @@ c10::Device training_device(std::string_view name) {
     refuse(name, "this LibTorch was built without CUDA",
            "build with a LibTorch that has CUDA: LOCKSTEP_TORCH=… ./dev "
            "build --cuda");
-  const int count = c10::impl::getDeviceGuardImpl(c10::kCUDA)->deviceCount();
+  const c10::DeviceIndex count =
+      c10::impl::getDeviceGuardImpl(c10::kCUDA)->deviceCount();
   if (count == 0)
     refuse(name, "LibTorch sees no GPU",
            "see `lockstep doctor` for drivers and devices, and whether "
