@@ -1,7 +1,5 @@
 #include "src/comm/shm/announced_wait.h"
 
-#include <numeric>
-
 namespace lockstep {
 namespace {
 
@@ -19,14 +17,6 @@ std::uint32_t encode(std::optional<int> peer) {
 }
 
 std::int64_t now() { return Deadline::Clock::now().time_since_epoch().count(); }
-
-AwaitedRanks all_but(int rank, int size) {
-  AwaitedRanks others{.ranks = {}, .any_suffices = true};
-  others.ranks.resize(index_of(size));
-  std::iota(others.ranks.begin(), others.ranks.end(), 0);
-  others.ranks.erase(others.ranks.begin() + rank);
-  return others;
-}
 
 }  // namespace
 
@@ -46,7 +36,7 @@ std::optional<AwaitedRanks> wait_of(const ShmContext& context, int rank,
   const std::int64_t age = now() - area.awaited_at.load();
   const std::uint32_t awaits = area.awaits.load();
   if (awaits == kNothing || age > recently.count()) return std::nullopt;
-  if (awaits == kAnyMessage) return all_but(rank, context.identity.size);
+  if (awaits == kAnyMessage) return AwaitedRanks{{}, true};
   if (awaits >= kMessageOfRank0)
     return AwaitedRanks{{static_cast<int>(awaits - kMessageOfRank0)}};
   AwaitedRanks awaited{context.rounds->awaited_by(rank)};

@@ -37,7 +37,7 @@ class AnnouncedWait {
 };
 
 // What rank `rank` waits for; nothing unless it has said so in the last
-// `recently`.
+// `recently`. The ranks that may send a message from any source are not listed.
 std::optional<AwaitedRanks> wait_of(const ShmContext& context, int rank,
                                     Deadline::Clock::duration recently);
 
