@@ -1,10 +1,11 @@
 // Decides whether the next backward pass is reduced over the ranks or stays
 // local.
 //
-// no_sync() is a scope, but, as in PyTorch, the scope of the last forward pass
-// before a backward pass decides. A backward pass without a forward pass before
-// it goes by its own scope. A frontend that counts backward passes sets its own
-// rule instead.
+// no_sync() is a scope, but, as in PyTorch, the scopes of the forward passes
+// since the last backward pass decide: one outside of no_sync() makes the next
+// backward pass a reduced one, whatever forward passes follow it. A backward
+// pass without a forward pass before it goes by its own scope. A frontend that
+// counts backward passes sets its own rule instead.
 //
 // Threads: single-threaded.
 // Errors:  those that a rule throws.
@@ -29,7 +30,9 @@ class PassIntent {
   PassKind here() const {
     return scopes_ > 0 ? PassKind::kLocal : PassKind::kReduced;
   }
-  void forward_begins() { said_ = here(); }
+  void forward_begins() {
+    if (said_ != PassKind::kReduced) said_ = here();
+  }
 
   // From now on only `rule` decides the kind of a backward pass that begins;
   // the pass throws what `rule` throws.
@@ -48,7 +51,7 @@ class PassIntent {
 
  private:
   int scopes_ = 0;
-  std::optional<PassKind> said_;  // set by the last forward pass
+  std::optional<PassKind> said_;  // by the forward passes before
   std::function<PassKind()> rule_;
 };
 

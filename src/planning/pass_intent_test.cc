@@ -26,13 +26,16 @@ TEST(PassIntent, IsWhatTheScopeOfTheForwardPassSays) {
   EXPECT_EQ(intent.backward_begins(), PassKind::kLocal);
 }
 
-TEST(PassIntent, IsWhatTheLastOfSeveralForwardPassesSays) {
+TEST(PassIntent, IsToReduceIfOneOfSeveralForwardPassesSaysSo) {
   PassIntent intent;
-  intent.enter_no_sync();
-  intent.forward_begins();
-  intent.leave_no_sync();
-  intent.forward_begins();
-  EXPECT_EQ(intent.backward_begins(), PassKind::kReduced);
+  for (const bool first : {true, false}) {
+    if (first) intent.forward_begins();
+    intent.enter_no_sync();
+    intent.forward_begins();
+    intent.leave_no_sync();
+    if (!first) intent.forward_begins();
+    EXPECT_EQ(intent.backward_begins(), PassKind::kReduced) << first;
+  }
 }
 
 TEST(PassIntent, StaysLocalUntilTheOutermostScopeIsLeft) {
