@@ -77,6 +77,10 @@ class CommHook {
   // Called when a pass ended in an exception and the bucket's group is aborted
   // for `reason`: a hook aborts its own groups here. Never blocks.
   virtual void abort(std::string_view /*reason*/) noexcept {}
+
+  // Whether a pass leaves parts of .grad unreduced. Then a later pass must not
+  // add to it: backward() throws InvalidArgument unless zero_grad() came first.
+  virtual bool reduces_in_part() const { return false; }
 };
 
 // Starts the operation that runs without a hook.

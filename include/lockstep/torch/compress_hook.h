@@ -88,6 +88,7 @@ class CompressHook final : public CompressingHook {
   void abort(std::string_view reason) noexcept override {
     inner_->abort(reason);
   }
+  bool reduces_in_part() const override { return inner_->reduces_in_part(); }
 
  private:
   at::ScalarType type_;

@@ -12,7 +12,11 @@
 // gradients there. 30 samples on 2 devices are 15 and 15, on 3 are 10, 10 and
 // 10, on 4 are 8, 8, 8 and 6. Every replica computes in its own thread, forward
 // and backward. Replicas live as long as the wrapper, and each call updates
-// them, which costs next to nothing where nothing has changed.
+// them, which costs next to nothing where nothing has changed. A call updates
+// parameters, buffers, requires_grad and training modes, and nothing else: a
+// member that forward() reads, or a layer's options, such as a dropout's
+// probability, stays as it was in the replicas until renew_replicas(). (PyTorch
+// copies all of a module in each call.)
 //
 // A device may be listed several times: {at::kCPU, at::kCPU} are two slots of
 // the CPU, which share the module's parameters and divide the caller's compute
@@ -20,7 +24,9 @@
 //
 // Replicas compute, the module itself does not: hooks on its parameters see the
 // summed gradients, and values that forward() stores in other members of a
-// replica are lost. Changes to buffers are lost except the first replica's. All
+// replica are lost. Changes to buffers are lost except the first replica's, and
+// the next call overwrites the others' buffers: a graph that needs the values
+// of a buffer which forward() changes is for a backward() before that call. All
 // replicas' dropout draws from one generator of LibTorch's, in an order that
 // varies from run to run.
 //
@@ -177,6 +183,8 @@ class DataParallelReplicas {
 
   const std::vector<at::Device>& devices() const { return devices_; }
   torch::nn::Module& replica(int index) const;
+  // Copies the module anew.
+  void renew();
 
   // The pieces of `inputs`, by replica. A small batch gives fewer pieces than
   // devices.
@@ -194,6 +202,7 @@ class DataParallelReplicas {
   std::vector<at::Device> devices_;
   std::int64_t dim_;
   std::optional<at::Device> output_device_;
+  std::function<std::shared_ptr<torch::nn::Module>()> factory_;
   std::shared_ptr<DeviceThreads> threads_;
   std::shared_ptr<ModuleReplicas> replicas_;
   std::shared_ptr<std::vector<PassMemory>> last_pass_;
@@ -270,6 +279,10 @@ class DataParallel {
   void train() { module_->train(); }
   void eval() { module_->eval(); }
   void zero_grad() { module_->zero_grad(); }
+
+  // Makes the replicas anew, as the constructor does: call it when anything
+  // else than a parameter, a buffer or a mode of the module has changed.
+  void renew_replicas() { replicas_.renew(); }
 
   const std::vector<at::Device>& devices() const { return replicas_.devices(); }
 

@@ -136,7 +136,9 @@ struct JoinOptions {
 // At the end of the scope a rank does its part of whatever the others still do
 // together, with zeros for gradients, until no rank has data left. Then all
 // take the parameters, and with broadcast_buffers the buffers, of the last rank
-// that had. Passes within no_sync() concern this rank alone.
+// that had. Passes within no_sync() concern this rank alone. Gradients are
+// dropped before each reduced pass: those of an earlier one would be averaged
+// again, with these zeros.
 //
 // Every rank of the group enters it. Forward and backward passes within throw
 // Mismatch on every rank when ranks are about to do different things or are in
@@ -181,8 +183,9 @@ class ReplicatedModule {
   //     }
   //     loss_of(model(second_half), target).backward();
   //
-  // The forward pass belongs inside: it is what decides. In a local pass
-  // buffers are not broadcast either.
+  // The forward pass belongs inside: it is what decides. If several precede a
+  // backward pass, one outside suffices to make it a reduced one. In a local
+  // pass buffers are not broadcast either.
   NoSync no_sync() const;
 
   // A scope in which ranks may run different numbers of passes: see Join. The

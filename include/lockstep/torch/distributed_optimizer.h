@@ -134,7 +134,8 @@ class StepGradients {
 };
 
 template <typename Optimizer>
-class DistributedOptimizer final : public Optimizer {
+class DistributedOptimizer final : public Optimizer,
+                                   public SynchronizesGradients {
  public:
   // Takes over `optimizer`, the parameters of which that require a gradient are
   // all in `named_parameters`; others that are there do not matter. A parameter
@@ -164,10 +165,10 @@ class DistributedOptimizer final : public Optimizer {
 
   // Makes .grad what the next step reads, where the passes so far have not, and
   // ends their count: the next pass is the first of a step, also where this one
-  // is left out, as by a GradientScaler. Needed for that, and by a caller that
+  // is left out, as by a GradientScaler, which calls it. A caller needs it that
   // looks at gradients after fewer passes than a step takes, or after further
   // ones. What scale_gradients() of a fused optimizer has said holds for it.
-  void synchronize() {
+  void synchronize() override {
     if constexpr (std::derived_from<Optimizer, ScalesGradients>) {
       if (!gradients_.are_synchronized()) {
         const double factor = this->take_scaling();

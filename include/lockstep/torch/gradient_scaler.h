@@ -68,6 +68,20 @@ class ScalesGradients {
   virtual void forget_scaling() = 0;
 };
 
+// An optimizer that reduces gradients in step() if the passes before it have
+// not: DistributedOptimizer. GradientScaler calls synchronize() before it looks
+// at gradients, so that it sees an overflow of the reduction.
+//
+// Threads: like the optimizer.
+class SynchronizesGradients {
+ public:
+  virtual ~SynchronizesGradients() = default;
+
+  // Makes .grad what the next step() reads. Every rank calls it at the same
+  // point.
+  virtual void synchronize() = 0;
+};
+
 struct GradientScalerOptions {
   // The ranks that decide together; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};

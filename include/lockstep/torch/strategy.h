@@ -122,7 +122,9 @@ class Strategy {
   // usually the samples of a batch: replicas may have different sizes there,
   // and each element has the same weight in the mean, which is NaN if no
   // replica has an element. A negative axis counts from the last dimension.
-  // InvalidArgument for an axis that a value does not have.
+  // Values of 16 bits are added in float32. InvalidArgument for an axis that a
+  // value does not have, and where values of one process differ in type or
+  // shape; workers compare types and numbers of elements, not shapes.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
                     std::optional<std::int64_t> axis = {}) const;
 

@@ -108,6 +108,21 @@ TEST(NoSync, IsDecidedWhereTheForwardPassRuns) {
   });
 }
 
+TEST(NoSync, LeavesAnEarlierForwardPassOutsideAReducedOne) {
+  const auto expected = gradients_of_one_process(2, 0);
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    auto model = DistributedDataParallel(Net(), {.group = group});
+    const Share share = share_of_batch(0, group->rank(), 2, 2);
+    const at::Tensor loss = loss_of(model(share.input), share.target);
+    {
+      const auto guard = model.no_sync();
+      model(share.input);
+    }
+    loss.backward();
+    EXPECT_LE(largest_difference(gradients_of(*model), expected), kTolerance);
+  });
+}
+
 TEST(NoSync, CountsWhatOnlyALocalPassHasUsed) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const at::Tensor a = wave({4}, 0).requires_grad_();

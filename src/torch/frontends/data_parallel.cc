@@ -38,11 +38,18 @@ DataParallelReplicas::DataParallelReplicas(
     : devices_(or_all(std::move(options.devices))),
       dim_(options.dim),
       output_device_(options.output_device),
+      factory_(std::move(options.factory)),
       threads_(make_shared_in_own_process<DeviceThreads>(
           static_cast<int>(devices_.size()))),
       replicas_(std::make_shared<ModuleReplicas>(checked(module), devices_,
-                                                 options.factory)),
+                                                 factory_)),
       last_pass_(std::make_shared<std::vector<PassMemory>>(devices_.size())) {}
+
+// Graphs of earlier passes keep the replicas that they were made by.
+void DataParallelReplicas::renew() {
+  replicas_ =
+      std::make_shared<ModuleReplicas>(replicas_->module(), devices_, factory_);
+}
 
 torch::nn::Module& DataParallelReplicas::replica(int index) const {
   return *(*replicas_)[index];
@@ -59,7 +66,7 @@ std::vector<std::vector<at::Tensor>> DataParallelReplicas::scatter_all(
   for (const at::Tensor& input : inputs) {
     const auto own = scatter(input, devices_, dim_);
     if (pieces.empty()) pieces.resize(own.size());
-    if (own.size() != pieces.size())
+    if (input.size(dim_) != inputs[0].size(dim_))
       throw InvalidArgument(
           "DataParallel: an argument has " + std::to_string(input.size(dim_)) +
           " samples where the first has " +

@@ -189,6 +189,24 @@ struct NormNet : torch::nn::Cloneable<NormNet> {
   torch::nn::Dropout dropout{nullptr};
 };
 
+// Its output is not a function of its tensors alone.
+struct ScaledNet : torch::nn::Cloneable<ScaledNet> {
+  void reset() override {}
+  at::Tensor forward(const at::Tensor& input) { return input * scale; }
+  double scale = 1;
+};
+
+TEST(DataParallel, CopiesTheWholeModuleAnewWhenAsked) {
+  const auto module = std::make_shared<ScaledNet>();
+  DataParallel model(module, {.devices = {at::kCPU, at::kCPU}});
+  const at::Tensor input = at::ones({4});
+  const at::Tensor before = model(input);
+  model->scale = 10;
+  EXPECT_TRUE(model(input).equal(before));
+  model.renew_replicas();
+  EXPECT_TRUE(model(input).equal(before * 10));
+}
+
 TEST(DataParallel, KeepsTheFirstReplicasRunningStatistics) {
   auto model = DataParallel(NormNet(), {.devices = {at::kCPU, at::kCPU}});
   NormNet alone;
@@ -487,6 +505,11 @@ TEST(DataParallel, RefusesWhatCannotWork) {
                 model(std::pair{torch::ones({4, 6}), torch::ones({1, 3})}, 1);
               }),
               HasSubstr("an argument has 1 samples where the first has 4"));
+  // Both give two pieces.
+  EXPECT_THAT(message_of([&] {
+                model(std::pair{torch::ones({4, 6}), torch::ones({2, 3})}, 1);
+              }),
+              HasSubstr("an argument has 2 samples where the first has 4"));
   auto net = DataParallel(Net(), slots(2));
   EXPECT_THAT(message_of([&] { net(torch::tensor(1.0)); }),
               HasSubstr("without dimensions"));

@@ -336,6 +336,23 @@ TEST(DistributedOptimizer, CountsAnewAfterSynchronizeWithoutAStep) {
   });
 }
 
+// The gradient fits into float32, but not into what travels.
+TEST(DistributedOptimizer, ShowsAScalerTheOverflowOfItsCompression) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("a");
+    DistributedOptimizer optimizer(torch::optim::SGD(bag.parameters(), 0.1),
+                                   bag.named_parameters(),
+                                   {.group = group,
+                                    .compression = Compression::kFp16,
+                                    .backward_passes_per_step = 2});
+    GradientScaler scaler({.group = group, .init_scale = 1});
+    bag.forward("a", 1e5).backward();
+    EXPECT_FALSE(scaler.step(optimizer));
+    scaler.update();
+    EXPECT_LT(scaler.get_scale(), 1);
+  });
+}
+
 TEST(DistributedOptimizer, DividesBeforeAndAfterTheSum) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag("ab");

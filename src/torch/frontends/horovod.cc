@@ -2,10 +2,14 @@
 
 #include <torch/serialize.h>
 
+#include <exception>
+#include <functional>
 #include <span>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
@@ -44,6 +48,41 @@ std::span<const std::byte> bytes_of(std::span<const char> text) {
 std::vector<char> text_of(const Bytes& bytes) {
   const auto* begin = reinterpret_cast<const char*>(bytes.data());
   return {begin, begin + bytes.size()};
+}
+
+// The bytes of an object, or why there are none. A rank that has none sends an
+// empty message, so that the others do not wait, and then throws its error.
+struct Packed {
+  std::vector<char> bytes;
+  std::exception_ptr error;
+};
+
+using Pack = std::function<std::vector<char>()>;
+
+Packed packed(const Pack& pack) {
+  try {
+    return {pack(), nullptr};
+  } catch (...) {
+    return {{}, std::current_exception()};
+  }
+}
+
+[[noreturn]] void refuse_empty(const std::string& what, std::size_t rank) {
+  throw InvalidArgument(what + " of rank " + std::to_string(rank) +
+                        " could not be packed for the other ranks"
+                        "\n  next:    read that rank's error");
+}
+
+// What `pack` gives on rank `root`, on every rank.
+Bytes broadcast_packed(ProcessGroup& group, int root, std::string_view what,
+                       const Pack& pack) {
+  const Packed own = group.rank() == root ? packed(pack) : Packed{};
+  Bytes bytes =
+      broadcast_bytes(group, bytes_of(own.bytes), root, {.label = what});
+  if (own.error) std::rethrow_exception(own.error);
+  if (bytes.empty())
+    refuse_empty(std::string(what), static_cast<std::size_t>(root));
+  return bytes;
 }
 
 }  // namespace
@@ -92,16 +131,15 @@ void broadcast_parameters(const torch::nn::Module& module, int root,
 void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,
                                std::shared_ptr<ProcessGroup> group) {
   group = announced(std::move(group), "broadcast_optimizer_state");
-  std::string mine;
-  if (group->rank() == root) {
-    std::ostringstream stream;
-    torch::serialize::OutputArchive archive;
-    optimizer.save(archive);
-    archive.save_to(stream);
-    mine = std::move(stream).str();
-  }
-  const Bytes bytes = broadcast_bytes(*group, bytes_of(mine), root,
-                                      {.label = "state of the optimizer"});
+  const Bytes bytes =
+      broadcast_packed(*group, root, "state of the optimizer", [&] {
+        std::ostringstream stream;
+        torch::serialize::OutputArchive archive;
+        optimizer.save(archive);
+        archive.save_to(stream);
+        const std::string text = std::move(stream).str();
+        return std::vector<char>(text.begin(), text.end());
+      });
   if (group->rank() == root) return;
   torch::serialize::InputArchive archive;
   archive.load_from(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -112,23 +150,23 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,
 c10::IValue broadcast_object(const c10::IValue& object, int root,
                              std::shared_ptr<ProcessGroup> group) {
   group = announced(std::move(group), "broadcast_object");
-  if (group->rank() == root) {
-    const std::vector<char> pickle = torch::pickle_save(object);
-    broadcast_bytes(*group, bytes_of(pickle), root, {.label = "an object"});
-    return object;
-  }
-  return torch::pickle_load(
-      text_of(broadcast_bytes(*group, {}, root, {.label = "an object"})));
+  const Bytes bytes = broadcast_packed(
+      *group, root, "an object", [&] { return torch::pickle_save(object); });
+  return group->rank() == root ? object : torch::pickle_load(text_of(bytes));
 }
 
 std::vector<c10::IValue> allgather_object(const c10::IValue& object,
                                           std::shared_ptr<ProcessGroup> group) {
   group = announced(std::move(group), "allgather_object");
-  const std::vector<char> pickle = torch::pickle_save(object);
+  const Packed own = packed([&] { return torch::pickle_save(object); });
+  const std::vector<Bytes> all = all_gather_bytes(
+      *group, bytes_of(own.bytes), {.label = "an object per rank"});
+  if (own.error) std::rethrow_exception(own.error);
   std::vector<c10::IValue> objects;
-  for (const Bytes& bytes : all_gather_bytes(*group, bytes_of(pickle),
-                                             {.label = "an object a rank"}))
+  for (const Bytes& bytes : all) {
+    if (bytes.empty()) refuse_empty("an object", objects.size());
     objects.push_back(torch::pickle_load(text_of(bytes)));
+  }
   return objects;
 }
 

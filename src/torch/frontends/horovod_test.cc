@@ -126,6 +126,24 @@ TEST(Objects, AreGatheredInTheOrderOfRanks) {
   });
 }
 
+TEST(Objects, TellEveryRankOfOneThatCannotTravel) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const c10::IValue bad(
+        c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get()));
+    const bool is_bad = group->rank() == 1;
+    const auto expect_told = [&](const std::function<void()>& call) {
+      if (is_bad)
+        EXPECT_ANY_THROW(call());
+      else
+        EXPECT_THAT(message_of(call), HasSubstr("of rank 1 could not"));
+    };
+    expect_told([&] { broadcast_object(is_bad ? bad : 0, 1, group); });
+    expect_told([&] { allgather_object(is_bad ? bad : 0, group); });
+    // Later calls are matched.
+    EXPECT_EQ(broadcast_object(group->rank(), 1, group).toInt(), 1);
+  });
+}
+
 TEST(Allreduce, GivesANewTensorThatIsTheAverageUnlessToldOtherwise) {
   run_ranks(kBackend, 3, [](const Group& group) {
     const at::Tensor mine = wave({4, 6}, group->rank()).t();

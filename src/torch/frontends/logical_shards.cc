@@ -21,6 +21,7 @@
 #include "src/torch/optim/tree_reduction.h"
 #include "src/torch/optim/update_state.h"
 #include "src/torch/reducer/autograd_hooks.h"
+#include "src/torch/reducer/pass_errors.h"
 #include "src/torch/tensor/heap_allocator.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"
@@ -141,11 +142,22 @@ void LogicalShards::run(const std::function<void(const LogicalShard&)>& pass) {
     before.push_back(buffer.detach().clone());
   Marks marks{std::vector<std::int32_t>(parameters_.size(), Marks::kMissing)};
   TreeSum sum;
-  for (int i = 0; i < own_count(); ++i) {
-    run_pass(pass, first() + i);
+  int index = first();
+  try {
+    for (const int end = index + own_count(); index < end; ++index) {
+      run_pass(pass, index);
+      const c10::AutoGradMode no_grad(false);
+      sum.add(leaves_of_pass(buffers, marks));
+      copy_over(buffers, before);
+    }
+  } catch (...) {
+    if (group_->size() > 1)
+      group_->abort(c10::str(
+          "the pass of logical shard ", index, " on rank ", group_->rank(),
+          " threw: ", text_of_exception(std::current_exception())));
     const c10::AutoGradMode no_grad(false);
-    sum.add(leaves_of_pass(buffers, marks));
-    copy_over(buffers, before);
+    copy_over(buffers, before);  // for a caller that repeats the step
+    throw;
   }
   ++step_;
   const c10::AutoGradMode no_grad(false);
@@ -157,14 +169,7 @@ void LogicalShards::run_pass(
   for (at::Tensor& parameter : parameters_) parameter.mutable_grad().reset();
   SampleRandom random(seed_, static_cast<std::uint64_t>(step_),
                       static_cast<std::uint64_t>(index));
-  try {
-    pass({.index = index, .seed = random.next()});
-  } catch (const std::exception& error) {
-    if (group_->size() > 1)
-      group_->abort(c10::str("the pass of logical shard ", index, " on rank ",
-                             group_->rank(), " threw: ", error.what()));
-    throw;
-  }
+  pass({.index = index, .seed = random.next()});
 }
 
 // Buffers are divided before the sum, since a sum of numbers near the end of

@@ -184,6 +184,27 @@ TEST(LogicalShards, StartFromTheSameBuffersAndAverageWhatTheyBecome) {
     });
 }
 
+TEST(LogicalShards, StartFromThemAgainWhereAPassHasThrown) {
+  run_ranks(kBackend, 1, [&](const Group& group) {
+    const auto module = std::make_shared<WithBuffers>();
+    LogicalShards shards(module, {.group = group, .count = 4});
+    bool throws = true;
+    const auto run = [&] {
+      shards.run([&](const LogicalShard& shard) {
+        EXPECT_EQ(module->count.item<std::int64_t>(), 1);
+        module->count.add_(1);
+        if (throws && shard.index == 2) throw 42;
+        module->weight.sum().backward();
+      });
+    };
+    EXPECT_THROW(run(), int);
+    throws = false;
+    run();
+    EXPECT_EQ(shards.step(), 1);
+    EXPECT_EQ(module->count.item<std::int64_t>(), 2);
+  });
+}
+
 TEST(LogicalShards, CountAParameterThatAShardDoesNotUseAsZero) {
   for (const int ranks : {1, 2})
     run_ranks(kBackend, ranks, [&](const Group& group) {
@@ -287,6 +308,23 @@ TEST(LogicalShards, EndTheGroupWhenAPassThrowsOnOneRank) {
     else
       EXPECT_THAT(text, AllOf(HasSubstr("logical shard 3 on rank 1 threw"),
                               HasSubstr("no data")));
+  });
+}
+
+TEST(LogicalShards, EndTheGroupWhateverAPassThrows) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto module = std::make_shared<Number>();
+    LogicalShards shards(module, {.group = group, .count = 2});
+    const auto run = [&] {
+      shards.run([&](const LogicalShard& shard) {
+        if (shard.index == 1) throw 42;
+        module->weight.sum().backward();
+      });
+    };
+    if (group->rank() == 1)
+      EXPECT_THROW(run(), int);
+    else
+      EXPECT_THAT(error_text(run), HasSubstr("logical shard 1 on rank 1"));
   });
 }
 

@@ -43,6 +43,9 @@ class ModuleReplicas {
   // parameter and a copy per buffer.
   void refresh();
 
+  const std::shared_ptr<torch::nn::Module>& module() const {
+    return original_.module;
+  }
   const std::shared_ptr<torch::nn::Module>& operator[](int replica) const {
     return copies_[static_cast<std::size_t>(replica)].module;
   }

@@ -129,6 +129,11 @@ void check_addable(const at::Tensor& first, const at::Tensor& other,
         "along the axis that is reduced"));
 }
 
+// The sum of numbers whose average fits into 16 bits may not fit.
+at::ScalarType type_to_add_in(at::ScalarType type) {
+  return at::isReducedFloatingType(type) ? at::kFloat : type;
+}
+
 // Every rank throws the same, since all have these shapes.
 void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
   const auto dimensions = std::ssize(shapes[0].sizes);
@@ -232,17 +237,19 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
   if (counts[1] > 0) refuse_axis(*axis);
   for (std::size_t i = 1; i < values.size(); ++i)
     check_addable(values.local(0), values.local(static_cast<int>(i)), axis);
+  const at::ScalarType type = values.local(0).scalar_type();
   at::Tensor sum;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const at::Tensor value = values.local(static_cast<int>(i)).detach();
     const at::Tensor own =
-        axis ? value.sum(*axis, /*keepdim=*/false, value.scalar_type()) : value;
+        axis ? value.sum(*axis, /*keepdim=*/false, type_to_add_in(type))
+             : value.to(type_to_add_in(type));
     sum = sum.defined() ? sum + own.to(sum.device()) : own.clone();
   }
   if (!threads_) all_reduce(*group, sum, ReduceOp::kSum).wait();
   if (op == ReduceOp::kAverage)
     sum /= axis ? counts[0] : std::int64_t{num_replicas_in_sync()};
-  return sum;
+  return sum.to(type);
 }
 
 at::Tensor Strategy::gather(const PerReplica<at::Tensor>& values,
@@ -285,7 +292,9 @@ at::Tensor Strategy::compute_average_loss(
         " samples has no average"
         "\n  next:    if a replica may have no sample, set "
         "global_batch_size, for example to DistributedDataset::samples()");
-  return weighted(losses, options.sample_weight).sum() / samples;
+  const at::Tensor all = weighted(losses, options.sample_weight);
+  return (all.sum(type_to_add_in(all.scalar_type())) / samples)
+      .to(all.scalar_type());
 }
 
 }  // namespace lockstep

@@ -217,6 +217,19 @@ TEST(Strategy, ReducesWhatReplicasReturn) {
               HasSubstr("integers cannot be averaged"));
 }
 
+TEST(Strategy, AveragesFloat16WhoseSumWouldOverflow) {
+  MirroredStrategy strategy(slots(2));
+  const auto values = strategy.run(
+      [](const ReplicaContext&) { return at::full({4}, 40000, at::kHalf); });
+  const auto whole = strategy.reduce(ReduceOp::kAverage, values);
+  EXPECT_TRUE(whole.equal(at::full({4}, 40000, at::kHalf)));
+  EXPECT_EQ(strategy.reduce(ReduceOp::kAverage, values, 0).item<float>(),
+            40000);
+  EXPECT_EQ(strategy.compute_average_loss(at::full({10000}, 10, at::kHalf))
+                .item<float>(),
+            5);
+}
+
 TEST(Strategy, RefusesToReduceValuesThatDiffer) {
   MirroredStrategy strategy(slots(2));
   const auto sizes = strategy.run([](const ReplicaContext& here) {

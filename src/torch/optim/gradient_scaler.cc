@@ -139,8 +139,8 @@ double GradientScaler::get_scale() const {
 
 at::Tensor GradientScaler::scale(const at::Tensor& loss) const {
   if (!options_.enabled) return loss;
-  // A tensor instead of a number, so that its type takes part in promotion.
-  return loss * at::full({}, state_.scale, loss.options().dtype(at::kFloat));
+  const bool is_short = at::isReducedFloatingType(loss.scalar_type());
+  return (is_short ? loss.to(at::kFloat) : loss) * state_.scale;
 }
 
 void GradientScaler::unscale_(Optimizer& optimizer) {
@@ -157,6 +157,8 @@ void GradientScaler::unscale_(Optimizer& optimizer) {
 // Findings may differ between ranks, but either all ranks throw or no rank
 // does.
 void GradientScaler::begin(Optimizer& optimizer, ScalesGradients* dividing) {
+  if (auto* own = dynamic_cast<SynchronizesGradients*>(&optimizer))
+    own->synchronize();
   const c10::AutoGradMode no_grad(false);
   const auto gradients = gradients_of(optimizer);
   Finding own = Finding::kFinite;

@@ -234,6 +234,8 @@ TEST(GradientScaler, ScalesAFloat16LossInFloat32) {
     const at::Tensor scaled = scaler.scale(at::full({}, 3, at::kHalf));
     EXPECT_EQ(scaled.scalar_type(), at::kFloat);
     EXPECT_EQ(scaled.item<double>(), 3 * 65536);
+    EXPECT_TRUE(
+        scaler.scale(at::ones({4}, at::kHalf)).equal(at::full({4}, 65536.0F)));
   });
 }
 

@@ -15,9 +15,10 @@
 // meaningless: usually they hold the rank's own gradients. So
 // - the optimizer's step(), its clip_grad_norm() and GradientScaler give right
 //   results; lockstep::clip_grad_norm(), a norm or a histogram of .grad do not;
-// - the program drops gradients, by zero_grad(), before the first pass of a
-//   step. Passes within no_sync() accumulate as usual, and the last one
-//   reduces.
+// - the program drops gradients, by zero_grad(), before a step's first pass,
+//   and a step has one reduced pass, its last; passes within no_sync()
+//   accumulate as usual. A pass that would add to a reduced gradient throws,
+//   unless the program has changed that gradient meanwhile.
 //
 // Gradients of parameters that the optimizer does not have are averaged whole,
 // as without the hook. As the inner hook of a wrapper such as CompressHook it
@@ -53,6 +54,7 @@ class ShardHook final : public CommHook {
             std::span<const OptimizedParameter> parameters, ShardPlan plan);
 
   HookProgress start(const GradBucket& bucket) override;
+  bool reduces_in_part() const override { return true; }
 
  private:
   OwnerRanges ranges_of(const GradBucket& bucket) const;

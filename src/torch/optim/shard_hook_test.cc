@@ -362,6 +362,25 @@ TEST(ShardHook, IsRefusedWhereGradientsAreNotReducedForThisOptimizer) {
   });
 }
 
+TEST(ShardHook, RefusesToAddToWhatIsReducedInPart) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    Sharded sharded(group, at::kCPU, Averages::kOwn);
+    const auto pass = [&](int step) { sharded.loss(*group, step).backward(); };
+    pass(0);
+    EXPECT_THAT(message_of([&] { pass(1); }),
+                AllOf(HasSubstr("the pass would add to the gradient of"),
+                      HasSubstr("within no_sync()")));
+    {
+      const auto local = sharded.model.no_sync();
+      EXPECT_ANY_THROW(pass(1));
+    }
+    for (const bool set_to_none : {false, true}) {
+      sharded.optimizer.zero_grad(set_to_none);
+      EXPECT_NO_THROW(pass(2));
+    }
+  });
+}
+
 TEST(ShardHook, OutlivesTheOptimizer) {
   run_ranks(kBackend, 2, [](const Group& group) {
     Model model(std::make_shared<Net>(), small_buckets(group));

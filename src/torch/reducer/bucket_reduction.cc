@@ -3,21 +3,9 @@
 #include <exception>
 
 #include "lockstep/base/error.h"
+#include "src/torch/reducer/pass_errors.h"
 
 namespace lockstep {
-namespace {
-
-std::string text_of(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const std::exception& known) {
-    return known.what();
-  } catch (...) {
-    return "it threw an exception that is not a std::exception";
-  }
-}
-
-}  // namespace
 
 void BucketReduction::set_hook(std::shared_ptr<CommHook> hook) {
   if (!hook) throw InvalidArgument("register_comm_hook: the hook is null");
@@ -123,7 +111,7 @@ void BucketReduction::fail() {
   const std::exception_ptr error = std::current_exception();
   if (hook_)
     abort("on rank " + std::to_string(group_->rank()) +
-          " a communication hook failed: " + text_of(error));
+          " a communication hook failed: " + text_of_exception(error));
   else
     wait_after_failure();
   std::rethrow_exception(error);

@@ -42,6 +42,9 @@ class BucketReduction {
   // Sets what later passes reduce; `plan` and `parameters` must stay alive.
   void follow(const BucketPlan& plan, std::span<const at::Tensor> parameters);
 
+  // Whether gradients are reduced in part: see CommHook.
+  bool reduces_in_part() const { return hook_ && hook_->reduces_in_part(); }
+
   // Begins a pass whose sums are divided by `divisor`.
   void begin_pass(int divisor);
 

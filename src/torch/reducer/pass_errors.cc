@@ -52,4 +52,24 @@ std::string create_graph_text() {
          "on the resulting loss";
 }
 
+std::string partly_reduced_text(const std::string& name) {
+  return "the pass would add to the gradient of " + name +
+         ", of which an earlier pass has reduced only the part that this rank "
+         "owns"
+         "\n  likely:  a step has two reduced backward passes, or zero_grad() "
+         "was left out"
+         "\n  next:    call zero_grad() before each reduced pass; run all but "
+         "the last pass of a step within no_sync()";
+}
+
+std::string text_of_exception(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& known) {
+    return known.what();
+  } catch (...) {
+    return "it threw an exception that is not a std::exception";
+  }
+}
+
 }  // namespace lockstep

@@ -136,7 +136,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   enum class Part { kTrains, kShadows };
 
   void gradient_arrived(std::size_t parameter);
-  void begin_pass();
+  void begin_pass(std::size_t first);
+  void refuse_partly_reduced(std::size_t first) const;
   void open_pass(const Participation& roll);
   void prepare(std::size_t parameter);
   void take(std::size_t parameter);
@@ -151,6 +152,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void learn_from_all(Part part, const Indices& missing);
   void reduce_sparse_gradients(Part part);
   void settle_gradients(Part part);
+  void note_partly_reduced();
   void plan_in_order_of_arrival();
   void adopt_plan(BucketPlan plan);
   void abandon_pass() noexcept;
@@ -185,6 +187,16 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
   SavedGradients saved_;
+
+  // Gradients that the last pass has reduced in part, with their versions then.
+  using WeakTensor =
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  struct PartlyReduced {
+    std::size_t parameter;
+    WeakTensor gradient;
+    std::int64_t version;
+  };
+  std::vector<PartlyReduced> partly_reduced_;
 
   std::optional<GradientHooks> hooks_;
 };
@@ -245,7 +257,7 @@ void Reducer::State::set_hook(std::shared_ptr<CommHook> hook) {
 void Reducer::State::gradient_arrived(std::size_t parameter) {
   if (sparse_as_dense_) make_dense(tensors_[parameter]);
   if (!reduces_) return;
-  if (!pass_) begin_pass();
+  if (!pass_) begin_pass(parameter);
   if (rule_) rule_->arrived(parameter);
   const bool local = *pass_ == PassKind::kLocal;
   const c10::AutoGradMode no_grad(false);
@@ -267,10 +279,33 @@ PassKind Reducer::State::forward_begins() {
   return intent_->here();
 }
 
-void Reducer::State::begin_pass() {
+// The pass has added to the gradient of `first` alone so far. zero_grad() would
+// have changed the version once more.
+void Reducer::State::refuse_partly_reduced(std::size_t first) const {
+  for (const PartlyReduced& before : partly_reduced_) {
+    const at::Tensor& gradient = tensors_[before.parameter].grad();
+    const std::int64_t added = before.parameter == first ? 1 : 0;
+    if (gradient.unsafeGetTensorImpl() ==
+            before.gradient._unsafe_get_target() &&
+        gradient._version() == before.version + added)
+      throw InvalidArgument(partly_reduced_text(names_[before.parameter]));
+  }
+}
+
+void Reducer::State::note_partly_reduced() {
+  partly_reduced_.clear();
+  if (!reduction_.reduces_in_part()) return;
+  for (std::size_t i = 0; i < tensors_.size(); ++i)
+    if (const at::Tensor& gradient = tensors_[i].grad(); gradient.defined())
+      partly_reduced_.push_back(
+          {i, WeakTensor(gradient.getIntrusivePtr()), gradient._version()});
+}
+
+void Reducer::State::begin_pass(std::size_t first) {
   // What is thrown before pass_ is set ends a pass of which nothing has begun.
   // A rule counts what it is asked of.
   if (intent_->has_rule()) refuse_create_graph();
+  refuse_partly_reduced(first);
   const PassKind kind = intent_->backward_begins();
   Participation roll = full_participation(*group_, Activity::kBackward);
   if (kind == PassKind::kReduced) {
@@ -407,6 +442,7 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   }
   if (rule_) rule_->reduced(incomplete);
   settle_gradients(part);
+  note_partly_reduced();
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
   if (!follows_arrival_ || sparse_->has_learnt()) plan_in_order_of_arrival();
   if (part == Part::kTrains) group_->core().count_reduced_pass();
