@@ -294,6 +294,13 @@ TEST_F(ShowDataTest, RefusesWhatCannotBeInOneLine) {
   folder = options();
   folder.json = "/none/report.json";
   EXPECT_THAT(usage_error(folder), HasSubstr("--json"));
+  add("train/cat/a.png");
+  for (std::string ShowDataOptions::*output :
+       {&ShowDataOptions::json, &ShowDataOptions::contact_sheet}) {
+    folder = options();
+    folder.*output = (root() / "train/cat/a.png").string();
+    EXPECT_THAT(usage_error(folder), HasSubstr("overwrite a file of the data"));
+  }
 }
 
 }  // namespace
