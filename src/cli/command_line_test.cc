@@ -120,8 +120,11 @@ TEST(CommandLine, RunGivesWorkersTheGraceThatItIsTold) {
   EXPECT_EQ(launch.grace, std::chrono::seconds(30));
   apply(parse_run({"--grace", "2.5", "./program"}).launch, launch);
   EXPECT_EQ(launch.grace, std::chrono::milliseconds(2500));
-  EXPECT_THAT(error_of({"run", "--grace", "-1", "./program"}),
-              HasSubstr("--grace"));
+  apply(parse_run({"--grace", "86400", "./program"}).launch, launch);
+  EXPECT_EQ(launch.grace, std::chrono::hours(24));
+  for (const char* wrong : {"-1", "nan", "inf", "1e9"})
+    EXPECT_THAT(error_of({"run", "--grace", wrong, "./program"}),
+                HasSubstr("--grace"));
 }
 
 TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {
@@ -218,6 +221,9 @@ TEST(CommandLine, RunNamesTheVariablesThatMayBeWrong) {
   EXPECT_EQ(parse_run({"--nnodes=1", "./program"}).workers, 1);
   const Variable workers("PET_NPROC_PER_NODE", "3");
   EXPECT_EQ(parse_run({"-H", "a:2,b:2", "./program"}).hosts.size(), 2U);
+  const Variable grace("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "nan");
+  EXPECT_THAT(error_of({"run", "./program"}),
+              HasSubstr("TORCH_ELASTIC_SHUTDOWN_TIMEOUT=nan"));
 }
 
 TEST(CommandLine, RunMayBeGivenAProgramNamedLikeOneOfOurCommands) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 
 namespace lockstep {
@@ -29,6 +30,15 @@ class OpenFile {
 };
 
 }  // namespace
+
+bool has_extension(const std::filesystem::path& path,
+                   std::span<const std::string_view> extensions) {
+  std::string extension = path.extension().string();
+  std::ranges::transform(extension, extension.begin(), [](unsigned char c) {
+    return static_cast<char>(std::tolower(c));
+  });
+  return std::ranges::find(extensions, extension) != extensions.end();
+}
 
 std::vector<std::byte> read_data_file(const std::filesystem::path& path,
                                       std::size_t most_bytes) {

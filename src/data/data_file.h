@@ -5,15 +5,26 @@
 //          not a regular file.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <filesystem>
 #include <limits>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+
+// Of the files that folders of images list.
+inline constexpr std::array<std::string_view, 3> kImageExtensions{
+    ".jpg", ".jpeg", ".png"};
+
+// Whether the name of `path` ends in one of `extensions`, in any case.
+bool has_extension(const std::filesystem::path& path,
+                   std::span<const std::string_view> extensions);
 
 inline constexpr std::size_t kWholeFile =
     std::numeric_limits<std::size_t>::max();

@@ -175,9 +175,9 @@ def compare_single_values(program, verdict, generator):
     for kernel, sigma in [((3, 3), 0.5), ((5, 1), 2.0), ((23, 9), 1.3)]:
         text = f"gaussian_blur({kernel}, sigma=({sigma}, {sigma}))"
         asked += [(text, lambda image, k=kernel, s=sigma: F.gaussian_blur(
-                       image, [k[1], k[0]], [s, s]), image, program.add(text, image))
+                       image, list(k), [s, s]), image, program.add(text, image))
                   for image in images(generator)
-                  if kernel[0] // 2 < image.shape[0] and kernel[1] // 2 < image.shape[1]]
+                  if kernel[1] // 2 < image.shape[0] and kernel[0] // 2 < image.shape[1]]
 
     def judge():
         for text, function, image, number in asked:

@@ -1,10 +1,15 @@
 // Workers' output arrives whole, for every writer and reader.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <array>
 #include <csignal>
 #include <filesystem>
+#include <fstream>
+#include <future>
+#include <iterator>
 
 #include "launched_command.h"
 
@@ -370,6 +375,39 @@ TEST(Streams, GoOnWithoutALogWhereARestartCannotMakeOne) {
                 {"run", "--log-dir", (folder / "restart-1").string(), "true"})
                 .exit_code,
             1);
+}
+
+// To open such a pipe would wait for a reader.
+TEST(Streams, AreNotLoggedToAPipeThatNoProcessReads) {
+  const TestDirectory folder;
+  const std::string pipe = (folder / "rank-0.log").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
+  const CommandResult result =
+      run_lockstep({"run", "--log-dir", folder.path().string(), "true"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err,
+              HasSubstr("rank-0.log, a pipe that no process reads; name "
+                        "another folder with --log-dir"));
+}
+
+// The launcher waits where the reader is slow: a log has every byte.
+TEST(Streams, AreLoggedWholeToAPipeThatAProcessReads) {
+  const TestDirectory folder;
+  const std::string pipe = (folder / "rank-0.log").string();
+  ASSERT_EQ(::mkfifo(pipe.c_str(), S_IRUSR | S_IWUSR), 0);
+  FileDescriptor writer(::open(pipe.c_str(), O_RDWR));
+  constexpr int kSmall = 4096;
+  ASSERT_EQ(::fcntl(writer.get(), F_SETPIPE_SZ, kSmall), kSmall);
+  std::ifstream log(pipe);
+  auto read = std::async(std::launch::async, [&] {
+    return std::string(std::istreambuf_iterator<char>(log), {});
+  });
+  const CommandResult result =
+      run_lockstep({"run", "--log-dir", folder.path().string(), "-r", "3", "sh",
+                    "-c", "head -c 300000 /dev/zero"});
+  writer.reset();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(read.get().size(), 300'000u);
 }
 
 TEST(Streams, GoToANewFolderWhereNoneIsNamed) {

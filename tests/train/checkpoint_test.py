@@ -232,6 +232,17 @@ class Checkpoints(WithSmallData):
             self.assertGreater(len(results[0]), 5)
             self.assertEqual(results[1:], results[:1] * 2)
 
+    def test_says_where_the_output_cannot_be_written(self):
+        path = self.shards()
+        merged = self.folder / "merged.safetensors"
+        for action in ("show", path), ("merge", path, merged):
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                result = subprocess.run(
+                    [COMMAND, "checkpoint", *action], stdout=full,
+                    stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(result.returncode, 1, action)
+            self.assertIn("the output cannot be written", result.stderr)
+
     def test_shows_shards_and_refuses_what_is_not_whole(self):
         path = self.shards()
         code, out, errors = self.lockstep("checkpoint", "show", path)

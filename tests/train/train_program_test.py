@@ -53,6 +53,17 @@ class TrainProgram(WithSmallData):
         self.assertEqual(tensors["fc1.weight"][:2], ("F32", [32, 784]))
         self.assertEqual(metadata["lockstep.model"], "mlp")
 
+    def test_the_next_command_can_be_pasted_into_a_shell(self):
+        output = self.folder / "my model.safetensors"
+        data = self.folder / "my data"
+        data.symlink_to(self.data)
+        result = self.run_program(
+            COMMAND, "train", "-n", "1",
+            *self.flags(data_dir=data, output=output, epochs=1))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"lockstep evaluate '{output}' --data-dir '{data}'\n",
+                      result.stdout)
+
     def test_the_same_seed_gives_the_same_file_in_another_process(self):
         self.run_program(COMMAND, "train", "-n", "2", *self.flags())
         first = self.output.read_bytes()

@@ -150,7 +150,8 @@ struct RandomGrayscale {
   double p = 0.1;
 };
 
-// `kernel_size`: odd numbers of pixels.
+// `kernel_size`: odd numbers of pixels. As text a pair of them is (width,
+// height), unlike other sizes, because torchvision's is.
 struct GaussianBlur {
   Sides kernel_size{};
   Range sigma{0.1, 2.0};

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <system_error>
 #include <utility>
 
@@ -26,19 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kDecoded{".jpg", ".jpeg", ".png"};
 constexpr std::array<std::string_view, 13> kOtherImages{
     ".avif", ".bmp", ".gif", ".heic", ".heif", ".jfif", ".jp2",
     ".jpe",  ".pgm", ".ppm", ".tif",  ".tiff", ".webp"};
-
-template <class Extensions>
-bool has_extension(const Extensions& extensions, const fs::path& path) {
-  std::string extension = path.extension().string();
-  std::ranges::transform(extension, extension.begin(), [](unsigned char c) {
-    return static_cast<char>(std::tolower(c));
-  });
-  return std::ranges::find(extensions, extension) != extensions.end();
-}
 
 [[noreturn]] void fail(const fs::path& folder, const std::error_code& error) {
   throw SystemError(fmt::format("cannot list {}", folder.string()),
@@ -78,11 +67,11 @@ std::vector<std::string> images_below(const fs::path& folder) {
     std::error_code unknown;
     if (entry->is_directory(unknown)) continue;
     // Reading a file that cannot be opened names it.
-    if (has_extension(kDecoded, path))
+    if (has_extension(path, kImageExtensions))
       found.push_back(path.lexically_relative(folder).string());
     else if (unknown)
       refuse_link(path, unknown);
-    else if (has_extension(kOtherImages, path))
+    else if (has_extension(path, kOtherImages))
       throw InvalidArgument(
           fmt::format("cannot use {}: found a {} file, expected JPEG or PNG "
                       "files\n"

@@ -71,6 +71,14 @@ std::string_view convert(const Value& value, Sides& member) {
   return {};
 }
 
+std::string_view convert(const Value& value, WidthFirst<Sides> member) {
+  if (!convert(value, member.sides).empty())
+    return "a whole number, or (width, height)";
+  if (auto* both = std::get_if<ImageSize>(&member.sides))
+    std::swap(both->height, both->width);
+  return {};
+}
+
 std::string_view convert(const Value& value, Interpolation& member) {
   return find(kInterpolations, value, member) ? ""
                                               : "nearest, bilinear or bicubic";
@@ -203,6 +211,12 @@ std::string printed(const Sides& member) {
   if (const auto* both = std::get_if<ImageSize>(&member))
     return fmt::format("({}, {})", both->height, both->width);
   return fmt::format("{}", std::get<std::int64_t>(member));
+}
+
+std::string printed(WidthFirst<const Sides> member) {
+  if (const auto* both = std::get_if<ImageSize>(&member.sides))
+    return fmt::format("({}, {})", both->width, both->height);
+  return printed(member.sides);
 }
 
 std::string printed(Interpolation member) {

@@ -29,8 +29,18 @@ struct Value {
   }
 };
 
+// The sides of a kernel: torchvision's pair is (width, height) there, and
+// (height, width) everywhere else.
+template <class Member>
+struct WidthFirst {
+  Member& sides;
+};
+template <class Member>
+WidthFirst(Member&) -> WidthFirst<Member>;
+
 // Each sets `member` and returns "", or returns what it expects.
 std::string_view convert(const Value& value, Sides& member);
+std::string_view convert(const Value& value, WidthFirst<Sides> member);
 std::string_view convert(const Value& value, Interpolation& member);
 std::string_view convert(const Value& value, PaddingMode& member);
 std::string_view convert(const Value& value, bool& member);
@@ -50,6 +60,7 @@ std::string_view convert(const Value& value,
 
 // Each returns a text whose value convert() takes for the same member.
 std::string printed(const Sides& member);
+std::string printed(WidthFirst<const Sides> member);
 std::string printed(Interpolation member);
 std::string printed(PaddingMode member);
 std::string printed(bool member);

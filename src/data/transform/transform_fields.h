@@ -4,7 +4,10 @@
 // Threads: any thread.
 #pragma once
 
+#include <type_traits>
+
 #include "lockstep/data/transforms.h"
+#include "src/data/transform/text_value.h"
 
 namespace lockstep::transforms {
 
@@ -54,7 +57,7 @@ void for_each_field(Of& transform, const Visit& visit) {
     visit("saturation", transform.saturation);
     visit("hue", transform.hue);
   } else if constexpr (std::is_same_v<T, GaussianBlur>) {
-    visit("kernel_size", transform.kernel_size);
+    visit("kernel_size", WidthFirst{transform.kernel_size});
     visit("sigma", transform.sigma);
   } else if constexpr (std::is_same_v<T, Normalize>) {
     visit("mean", transform.mean);

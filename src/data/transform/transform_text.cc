@@ -180,7 +180,7 @@ void set_fields(const Reader& reader, const Call& call, Transform& transform) {
   std::vector<std::string_view> names;
   std::visit(
       [&](auto& one) {
-        for_each_field(one, [&](std::string_view name, auto& member) {
+        for_each_field(one, [&](std::string_view name, auto&& member) {
           const Value* value = value_of(call, name, names.size(), used);
           names.push_back(name);
           if (value == nullptr) return;

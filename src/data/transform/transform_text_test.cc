@@ -41,6 +41,16 @@ TEST(TransformText, TakesOneSideOrHeightAndWidth) {
             Sides(ImageSize{3, 4}));
 }
 
+// torchvision has (height, width) everywhere but in GaussianBlur.
+TEST(TransformText, TakesAKernelsWidthBeforeItsHeight) {
+  const Compose compose("gaussian_blur((5, 1))");
+  EXPECT_EQ(std::get<GaussianBlur>(compose.transforms().front()).kernel_size,
+            Sides(ImageSize{.height = 1, .width = 5}));
+  EXPECT_EQ(compose.text(), "gaussian_blur(kernel_size=(5, 1))");
+  EXPECT_THAT(refusal("gaussian_blur(2.5)"),
+              HasSubstr("kernel_size: a whole number, or (width, height)"));
+}
+
 TEST(TransformText, TakesPaddingAsTorchvisionDoes) {
   EXPECT_THAT(only<RandomCrop>("random_crop(32, padding=4)").padding,
               ElementsAre(4, 4, 4, 4));

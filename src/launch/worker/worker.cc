@@ -78,8 +78,18 @@ void make_log_folder(const std::filesystem::path& folder) {
 FileDescriptor make_log(const std::string& path) {
   make_log_folder(std::filesystem::path(path).parent_path());
   constexpr mode_t kMode = 0666;
-  FileDescriptor log(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, kMode));
+  // Without O_NONBLOCK, open() waits until a process reads the pipe, and the
+  // launcher has blocked the signals that would end it.
+  constexpr int kFlags =
+      O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
+  FileDescriptor log(::open(path.c_str(), kFlags, kMode));
+  if (!log && errno == ENXIO)
+    throw SystemError(
+        fmt::format("cannot write the log {}, a pipe that no process reads; "
+                    "name another folder with --log-dir",
+                    path),
+        errno);
+  if (log) ::fcntl(log.get(), F_SETFL, O_APPEND);
   if (log && ::flock(log.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw InvalidArgument(
         fmt::format("a job that is still running writes {}; name another "

@@ -5,7 +5,7 @@
 //
 // Exit codes: 0 when the checkpoint is complete and, for merge, written; 2 when
 // it is not a complete checkpoint; 1 for all other errors.
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
@@ -33,26 +33,26 @@ CheckpointSet open_set(const std::filesystem::path& path) {
       "--checkpoint-format sharded has completed");
 }
 
+// The exit code. Throws on damage, after the text.
 int show(const CheckpointSet& set) {
   std::uint64_t bytes = 0;
   for (const auto& [name, tensor] : set.tensors())
     bytes += tensor.elements() * size_of(tensor.type);
-  const auto line = [](const char* what, const std::string& text) {
-    std::printf("%-11s%s\n", what, text.c_str());
-  };
-  line("step", std::to_string(set.manifest().step));
-  line("ranks", std::to_string(set.manifest().shards.size()));
+  std::vector<std::vector<std::string>> facts{
+      {"step", std::to_string(set.manifest().step)},
+      {"ranks", std::to_string(set.manifest().shards.size())}};
   // Programs of users need not name them.
   const auto line_of_text = [&](const char* what, const char* key) {
     const auto& texts = set.manifest().texts;
     const auto found = texts.find(key);
-    if (found != texts.end()) line(what, found->second);
+    if (found != texts.end()) facts.push_back({what, found->second});
   };
   line_of_text("optimizer", "lockstep.optimizer");
   line_of_text("model", "lockstep.job.model");
-  line("tensors", with_thousands(std::ssize(set.tensors())) + ", " +
+  facts.push_back(
+      {"tensors", with_thousands(std::ssize(set.tensors())) + ", " +
                       with_thousands(static_cast<std::int64_t>(bytes)) +
-                      " bytes");
+                      " bytes"});
   std::vector<std::vector<std::string>> rows;
   std::string damage;
   for (std::size_t shard = 0; shard < set.manifest().shards.size(); ++shard) {
@@ -69,10 +69,10 @@ int show(const CheckpointSet& set) {
          with_thousands(static_cast<std::int64_t>(file.bytes)) + " bytes",
          state});
   }
-  std::fputs(aligned_table(rows, {.left_aligned = 1}).c_str(), stdout);
-  if (damage.empty()) return 0;
-  std::fflush(stdout);
-  throw InvalidArgument(damage);
+  const int exit_code = print_report(aligned_table(facts, {.left_aligned = 2}) +
+                                     aligned_table(rows, {.left_aligned = 1}));
+  if (!damage.empty()) throw InvalidArgument(damage);
+  return exit_code;
 }
 
 int run(std::span<const char* const> given) {
@@ -86,10 +86,9 @@ int run(std::span<const char* const> given) {
   const CheckpointSet set = open_set(arguments[1]);
   if (asks("show", 2)) return show(set);
   merge_checkpoint(set, arguments[2]);
-  std::printf("the checkpoint of step %lld is in %s\n",
-              static_cast<long long>(set.manifest().step),
-              arguments[2].c_str());
-  return 0;
+  return print_report("the checkpoint of step " +
+                      std::to_string(set.manifest().step) + " is in " +
+                      arguments[2] + "\n");
 }
 
 }  // namespace

@@ -170,9 +170,10 @@ std::string to_text(const DataReport& report) {
   std::string text = fmt::format("{}\n{}{}", printable(report.title),
                                  splits_table(report), classes_table(report));
   if (!report.mean.empty())
-    text += fmt::format("  mean       {}\n  deviation  {}\n",
-                        numbers_text(report.mean),
-                        numbers_text(report.standard_deviation));
+    text += fmt::format(
+        "  lockstep train normalizes with\n"
+        "    mean       {}\n    deviation  {}\n",
+        numbers_text(report.mean), numbers_text(report.standard_deviation));
   return text + class_difference(report) + broken_text(report);
 }
 

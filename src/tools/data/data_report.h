@@ -46,7 +46,8 @@ struct DataReport {
   std::vector<SplitReport> splits{};
   // Whether whole images were decoded, not their headers alone.
   bool checked = false;
-  // Of known datasets: of the pixels divided by 255, per channel.
+  // Of known datasets: what training normalizes the pixels with, divided by
+  // 255, per channel. They are the original dataset's, whatever the files hold.
   std::vector<float> mean{};
   std::vector<float> standard_deviation{};
 

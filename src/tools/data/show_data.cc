@@ -161,6 +161,9 @@ void complete_show_data_options(ShowDataOptions& options, int cores) {
   check_is_there(options);
   check_augment(options);
   if (options.json != "-") check_file_to_write("--json", options.json);
+  for (const std::string& output : {options.json, options.contact_sheet})
+    check_spares_data(output,
+                      is_known(options.data) ? options.data_dir : options.data);
   if (options.contact_sheet.empty()) return;
   if (!options.contact_sheet.ends_with(".png"))
     throw InvalidArgument(

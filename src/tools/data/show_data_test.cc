@@ -205,7 +205,8 @@ TEST_F(ShowDataTest, ShowsAKnownDataset) {
   EXPECT_THAT(text, AllOf(HasSubstr("MNIST\n"), HasSubstr("3 x 2"),
                           HasSubstr("  1          1     1\n"),
                           HasSubstr("  7          3     1\n"),
-                          HasSubstr("  mean       0.1307\n"),
+                          HasSubstr("  lockstep train normalizes with\n"
+                                    "    mean       0.1307\n"),
                           HasSubstr("rows from above: 0, 1, 2, 3")));
   EXPECT_EQ(decode_image(read_data_file(known.contact_sheet), "sheet").size,
             (ImageSize{1004, 804}));
@@ -293,6 +294,13 @@ TEST_F(ShowDataTest, RefusesWhatCannotBeInOneLine) {
   folder = options();
   folder.json = "/none/report.json";
   EXPECT_THAT(usage_error(folder), HasSubstr("--json"));
+  add("train/cat/a.png");
+  for (std::string ShowDataOptions::*output :
+       {&ShowDataOptions::json, &ShowDataOptions::contact_sheet}) {
+    folder = options();
+    folder.*output = (root() / "train/cat/a.png").string();
+    EXPECT_THAT(usage_error(folder), HasSubstr("overwrite a file of the data"));
+  }
 }
 
 }  // namespace

@@ -104,6 +104,10 @@ void check_files(const EvaluateOptions& options, const RankPlace& place) {
       throw InvalidArgument(
           fmt::format("\"{}\" would overwrite the {}: write to another file",
                       result_path(options), what));
+  if (options.images.empty())
+    check_spares_data(result_path(options), options.data_dir);
+  else
+    check_spares_images(result_path(options), options.images);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 namespace lockstep {
 namespace {
 
+namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
@@ -91,6 +93,45 @@ TEST_F(EvaluateOptionsOf, PredictMayNameImagesWithoutLabels) {
               HasSubstr("overwrite the images"));
   EXPECT_THAT(error_of({"evaluate", "MODEL", "--images", images.c_str()}),
               HasSubstr("unknown flag \"--images\""));
+}
+
+TEST_F(EvaluateOptionsOf, AnOutputSpareTheData) {
+  const auto refused = [&](const std::string& output,
+                           std::vector<const char*> data) {
+    data.insert(data.begin(), {"predict", "MODEL", "-o", output.c_str()});
+    EXPECT_THAT(error_of(data), HasSubstr("overwrite a file of the data"));
+  };
+  const std::string data = folder_.path().string();
+  const std::string labels = folder_ / "t10k-labels-idx1-ubyte";
+  std::ofstream(labels) << "labels";
+  refused(labels, {"--data-dir", data.c_str()});
+  const std::string link = folder_ / "p.csv";
+  fs::create_symlink(labels, link);
+  refused(link, {"--data-dir", data.c_str()});
+  const std::string hard_link = folder_ / "hard.csv";
+  fs::create_hard_link(labels, hard_link);
+  refused(hard_link, {"--data-dir", data.c_str()});
+
+  fs::create_directories(folder_ / "test/cat");
+  const std::string image = folder_ / "test/cat/0.JPG";
+  std::ofstream(image) << "pixels";
+  refused(image, {"--data-dir", data.c_str()});
+  refused(image, {"--images", data.c_str()});
+  const std::string other_name = folder_ / "image.csv";
+  fs::create_hard_link(image, other_name);
+  refused(other_name, {"--data-dir", data.c_str()});
+
+  // An image of no class, and what an earlier run wrote.
+  const std::string beside = folder_ / "sheet.png";
+  std::ofstream(beside) << "pixels";
+  refused(beside, {"--images", data.c_str()});
+  for (const std::string& kept : {beside, std::string(folder_ / "old.csv")}) {
+    std::ofstream(kept) << "old";
+    EXPECT_EQ(parse({"predict", "MODEL", "-o", kept.c_str(), "--data-dir",
+                     data.c_str()})
+                  .output,
+              kept);
+  }
 }
 
 TEST_F(EvaluateOptionsOf, AWorkerFollowTheWorldSizeAndSkipLaunchFlags) {

@@ -4,6 +4,7 @@
 // Errors:  those of src/tools/job/flags.h.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -23,5 +24,15 @@ CLI::Option* add_model_flag(CLI::App& command, std::string& model,
                             const std::string& which = "");
 CLI::Option* add_workers_flag(CLI::App& command, std::optional<int>& workers);
 CLI::Option* add_data_dir_flag(CLI::App& command, std::string& data_dir);
+
+// Throws InvalidArgument where `output` exists and is a file of the data in
+// `data_dir` (empty: in the default folders), under any name and by any link: a
+// file of a known dataset, or an image in a folder of classes.
+void check_spares_data(const std::filesystem::path& output,
+                       const std::string& data_dir);
+
+// The same for an image at any depth below `folder`.
+void check_spares_images(const std::filesystem::path& output,
+                         const std::filesystem::path& folder);
 
 }  // namespace lockstep

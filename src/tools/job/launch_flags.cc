@@ -19,6 +19,9 @@ constexpr std::array<NamedValue<Binding>, 5> kBindings{{
     {"numa", Binding::kNuma, "on its NUMA nodes"},
 }};
 
+// More than a day, in seconds.
+constexpr double kGraceBelow = 86401;
+
 }  // namespace
 
 void add_launch_flags(CLI::App& command, LaunchFlags& flags,
@@ -38,7 +41,7 @@ void add_launch_flags(CLI::App& command, LaunchFlags& flags,
                   "How long workers that are asked to end (SIGTERM) may take "
                   "until they are killed")
       ->type_name("SECONDS")
-      ->check(CLI::Range(0.0, 86400.0))
+      ->check(number(0, kGraceBelow))
       ->capture_default_str();
 }
 

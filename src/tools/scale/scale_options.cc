@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstdlib>
 #include <regex>
 #include <sstream>
@@ -41,7 +42,7 @@ std::optional<double> throughput_in(std::string text) {
   if (!std::regex_match(text, plain)) return std::nullopt;
   std::erase(text, ',');
   const double value = std::strtod(text.c_str(), nullptr);
-  if (!(value > 0)) return std::nullopt;
+  if (!(value > 0 && std::isfinite(value))) return std::nullopt;
   return value;
 }
 

@@ -148,6 +148,8 @@ TEST(Throughput, IsTheLastThatAnOutputSays) {
   EXPECT_EQ(find("1_234.5 images/s"), std::nullopt);
   EXPECT_EQ(find(std::string(1 << 20, 'x')), std::nullopt);
   EXPECT_EQ(find("0 images/s"), std::nullopt);
+  EXPECT_EQ(find("1e999 images/s"), std::nullopt);
+  EXPECT_EQ(find_throughput("speed=inf", "speed=(.+)"), std::nullopt);
   EXPECT_EQ(find_throughput("speed=41.5;", "speed=([0-9.]+)"), 41.5);
 }
 

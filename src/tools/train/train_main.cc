@@ -26,6 +26,7 @@
 #include "lockstep/torch/strategy.h"
 #include "src/base/process_environment.h"
 #include "src/base/report_text.h"
+#include "src/base/shell_word.h"
 #include "src/comm/group/same_job.h"
 #include "src/data/known_datasets.h"
 #include "src/launch/output/progress_display.h"
@@ -47,9 +48,10 @@ std::vector<std::string> hints(const TrainOptions& options) {
   if (!options.hints) return lines;
   if (options.augment.empty() && options.model == "convnet")
     lines.push_back("lockstep train --augment --epochs 15");
-  lines.push_back(
-      "lockstep evaluate " + options.output.string() +
-      (options.data_dir.empty() ? "" : " --data-dir " + options.data_dir));
+  lines.push_back("lockstep evaluate " + shell_word(options.output.string()) +
+                  (options.data_dir.empty()
+                       ? ""
+                       : " --data-dir " + shell_word(options.data_dir)));
   if (options.model != "mlp")
     lines.push_back("lockstep train --model mlp --hidden 1024,1024");
   lines.push_back("lockstep train --help");

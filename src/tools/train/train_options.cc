@@ -440,6 +440,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
   if (options.output.empty())
     options.output =
         fmt::format("{}-{}.safetensors", options.model, options.dataset);
+  check_spares_data(options.output, options.data_dir);
 }
 
 TrainOptions parse_train_options(std::span<const char* const> arguments,

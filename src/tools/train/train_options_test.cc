@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
+#include "src/base/testing/test_directory.h"
 #include "src/tools/testing/parse_train_flags.h"
 
 namespace lockstep {
@@ -120,6 +123,19 @@ TEST(TrainOptions, TheRunIsAsLongAndTellsAsMuchAsTheFlagsSay) {
   EXPECT_EQ(options.output, "model.safetensors");
   EXPECT_EQ(options.evaluate_every, 2);
   EXPECT_EQ(options.log_interval, 50);
+}
+
+TEST(TrainOptions, NameNoOutputAmongTheData) {
+  const TestDirectory folder;
+  const std::string directory = folder.path().string();
+  const std::string batch =
+      folder / "cifar-10-batches-bin" / "data_batch_1.bin";
+  const std::vector<const char*> flags{"--dataset=cifar10", "--data-dir",
+                                       directory.c_str(), "-o", batch.c_str()};
+  EXPECT_EQ(parse_train(flags).output, batch);
+  std::filesystem::create_directory(folder / "cifar-10-batches-bin");
+  std::ofstream(batch) << "pixels";
+  EXPECT_THAT(train_error(flags), HasSubstr("overwrite a file of the data"));
 }
 
 TEST(TrainOptions, WorkersAndTheirBatchesAreWhatTheFlagsSay) {
