@@ -306,6 +306,25 @@ TEST_F(StopAndResume, RefusesAnotherJobAndSaysWhatDiffers) {
               HasSubstr("is of epoch 3, but the run ends after 2"));
 }
 
+TEST_F(StopAndResume, TellsNoSpeedOfAnEpochWithoutAStepOfItsOwn) {
+  const TestDirectory directory;
+  quick_.checkpoint_dir = directory.path();
+  quick_.epochs = 1;
+  train_on(2, quick_);
+  quick_.resume = "auto";
+  quick_.epochs = 2;
+  std::vector<EpochRecord> epochs;
+  train_on(2, quick_, [&](const ProgressRecord& record) {
+    if (const auto* epoch = std::get_if<EpochRecord>(&record))
+      epochs.push_back(*epoch);
+  });
+  ASSERT_EQ(epochs.size(), 2u);
+  EXPECT_FALSE(epochs[0].seconds.has_value());
+  EXPECT_FALSE(epochs[0].images_per_second.has_value());
+  EXPECT_TRUE(epochs[1].seconds.has_value());
+  EXPECT_GT(epochs[1].images_per_second, 0);
+}
+
 TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {
   const TestDirectory folder;
   quick_.checkpoint_dir = folder.path();
