@@ -397,18 +397,11 @@ void CheckpointFolder::check_step(std::int64_t step) const {
 }
 
 std::optional<fs::path> CheckpointFolder::newest() const {
-  for (Damage damage;;) {
-    const auto found = find_newest(*this, damage);
-    if (!found) return std::nullopt;
-    try {
-      if (found->set) found->set->check_shards();
-      return found->path;
-    } catch (const InvalidArgument& error) {
-      note_damage(found->path, error.what(), damage);
-    } catch (const SystemError& error) {
-      if (!CheckpointSet::is_gone(found->path, error)) throw;
-    }
-  }
+  const auto found = find_newest_and_read(*this, [](FoundCheckpoint& newest) {
+    if (newest.set) newest.set->check_shards();
+  });
+  if (!found) return std::nullopt;
+  return found->path;
 }
 
 // What precedes the writing of a checkpoint.
