@@ -60,8 +60,10 @@ struct EpochRecord {
   double train_loss = 0;
   double train_accuracy = 0;
   std::optional<double> test_accuracy;  // nothing: not evaluated
-  double images_per_second = 0;
-  double seconds = 0;  // the training part; evaluation is not counted
+  // Of the training part, without evaluation; nothing: all steps were made
+  // before the run was resumed.
+  std::optional<double> images_per_second{};
+  std::optional<double> seconds{};
 
   friend bool operator==(const EpochRecord&, const EpochRecord&) = default;
 };

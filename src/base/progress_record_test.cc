@@ -60,6 +60,13 @@ TEST(ProgressRecord, MayLeaveTheTestAccuracyOut) {
   EXPECT_EQ(round_trip(epoch), ProgressRecord(epoch));
 }
 
+TEST(ProgressRecord, MayLeaveSpeedAndTimeOfAnEpochOut) {
+  EpochRecord epoch = kEpoch;
+  epoch.images_per_second.reset();
+  epoch.seconds.reset();
+  EXPECT_EQ(round_trip(epoch), ProgressRecord(epoch));
+}
+
 TEST(ProgressRecord, ReplacesTextThatIsNotUtf8) {
   EndRecord end = kEnd;
   end.model_path = "a\xff";

@@ -162,6 +162,17 @@ class TrainingLog(WithSmallData):
         for step, seen in rates.items():
             self.assertEqual(len(seen), 1, f"rates of step {step}")
 
+    def test_an_epoch_without_a_step_of_its_run_has_no_speed(self):
+        runs = self.folder / "runs"
+        self.trained(epochs=1, checkpoint_dir=runs)
+        self.trained(epochs=2, resume=next(runs.glob("*.safetensors")))
+        self.assertEqual([("seconds" in record, "images_per_second" in record)
+                          for record in self.lines("epoch")],
+                         [(True, True), (False, False), (True, True)])
+        scalars, _ = event_records.read(self.event_files()[1])
+        self.assertEqual(list(scalars["train/epoch_loss"]), [10, 20])
+        self.assertEqual(list(scalars["train/epoch_seconds"]), [20])
+
     def test_a_line_that_a_kill_cut_short_spoils_no_other(self):
         self.trained(epochs=1)
         lines = self.logs / "metrics.jsonl"

@@ -116,6 +116,10 @@ class ConsistencyReport {
            const std::vector<Fingerprint>& by_rank);
   void accuse(const std::string& where, const std::string& likely,
               const std::string& next);
+  // As accuse(), of values that are equal. Where they are not finite on some
+  // rank, the cause is that training has diverged. A collective.
+  void accuse_of_equal(const std::string& where, bool own_are_finite,
+                       const std::string& likely, const std::string& next);
   // The ranks on which `own` is true. A collective.
   std::vector<int> ranks_that(bool own);
 

@@ -99,10 +99,16 @@ struct TrainingState {
   std::map<std::string, std::int64_t*> counters{};
   std::map<std::string, at::Generator> generators{
       {"cpu", default_cpu_generator()}};
-  // Anything else, of the same shapes on every rank; written to in place.
+  // Anything else, of the same shapes on every rank; written to in place. Where
+  // another number of ranks resumes, rank 0 gets the sum over the saved ranks,
+  // and the others get zeros: keep an average as its sum and its count.
   std::map<std::string, at::Tensor> own{};
   // Properties that must match those of a checkpoint: data set, batch size, …
   std::map<std::string, std::string> job{};
+  // The values of properties that a checkpoint may lack, because the program
+  // described its job without them when it saved the checkpoint. Without a
+  // value here, such a checkpoint belongs to another job.
+  std::map<std::string, std::string> job_defaults{};
 };
 
 struct CheckpointFolderOptions {
@@ -212,7 +218,8 @@ class CheckpointFolder {
   // Throws InvalidArgument if the folder holds a checkpoint of a later step,
   // which would count as the newest: the user of a run that went back to an
   // older one must first decide about the later ones. Checkpoints that resume()
-  // or load() found damaged do not count.
+  // or load() found damaged do not count. With kSharded the same for a folder
+  // of shards that has lost its manifest: a later checkpoint needs its name.
   void check_step(std::int64_t step) const;
 
   // All files with a checkpoint's name, complete or not, the earliest step

@@ -118,6 +118,10 @@ TEST(ProgressText, EpochsFormATable) {
   epoch.seconds = 125;
   EXPECT_EQ(epoch_table_row(epoch),
             "    1       0.5312      80.9 %          -      9,612     2:05");
+  epoch.images_per_second.reset();
+  epoch.seconds.reset();
+  EXPECT_EQ(epoch_table_row(epoch),
+            "    1       0.5312      80.9 %          -          -        -");
 }
 
 TEST(ProgressText, EndSaysWhereTheModelIsAndWhatToTry) {

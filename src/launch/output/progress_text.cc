@@ -48,9 +48,9 @@ std::string bar(double share, int width, const TerminalStyle& style) {
   return text;
 }
 
-std::string rate(double images_per_second) {
-  if (!std::isfinite(images_per_second)) return "-";
-  return with_thousands(std::llround(std::clamp(images_per_second, 0., 1e15)));
+std::string rate(std::optional<double> images_per_second) {
+  if (!images_per_second || !std::isfinite(*images_per_second)) return "-";
+  return with_thousands(std::llround(std::clamp(*images_per_second, 0., 1e15)));
 }
 
 // The numbers of a step, by descending importance.
@@ -160,7 +160,7 @@ std::string epoch_table_row(const EpochRecord& record) {
       "{:>5}   {:>10.4f}   {:>9}   {:>8}   {:>8}   {:>6}", record.epoch,
       record.train_loss, accuracy(record.train_accuracy),
       accuracy(record.test_accuracy), rate(record.images_per_second),
-      seconds_text(record.seconds));
+      record.seconds ? seconds_text(*record.seconds) : "-");
 }
 
 std::vector<std::string> end_lines(const EndRecord& record,

@@ -119,11 +119,12 @@ class EpochTimes {
  public:
   void take(const ProgressRecord& record) {
     const auto* epoch = std::get_if<EpochRecord>(&record);
-    if (epoch == nullptr) return;
+    if (epoch == nullptr || !epoch->seconds || !epoch->images_per_second)
+      return;
     if (epoch->epoch == 2) count_ = 0;
     const int epochs = ++count_;
-    seconds_ += (epoch->seconds - seconds_) / epochs;
-    speed_ += (epoch->images_per_second - speed_) / epochs;
+    seconds_ += (*epoch->seconds - seconds_) / epochs;
+    speed_ += (*epoch->images_per_second - speed_) / epochs;
   }
 
   ScaleRun run(const BusyCores& cores, const BusyGpus& gpus) const {

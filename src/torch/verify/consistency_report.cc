@@ -30,6 +30,11 @@ void append(Fingerprint& so_far, const at::Tensor& tensor) {
   so_far = fingerprint_of(std::span(both));
 }
 
+bool is_finite(const at::Tensor& tensor) {
+  return !tensor.defined() ||
+         at::isfinite(tensor.detach().to_dense()).all().item<bool>();
+}
+
 Fingerprint fingerprint_of_random_numbers() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard lock(generator.mutex());
@@ -135,11 +140,15 @@ void ConsistencyReport::data(const at::Tensor& input) {
 }
 
 void ConsistencyReport::outputs(const at::Tensor& output) {
-  if (!done()) append(own_->outputs, output);
+  if (done()) return;
+  append(own_->outputs, output);
+  own_->outputs_are_finite = own_->outputs_are_finite && is_finite(output);
 }
 
 void ConsistencyReport::loss(const at::Tensor& loss) {
-  if (!done()) append(own_->loss, loss);
+  if (done()) return;
+  append(own_->loss, loss);
+  own_->loss_is_finite = own_->loss_is_finite && is_finite(loss);
 }
 
 void ConsistencyReport::gradients() {
@@ -151,14 +160,17 @@ void ConsistencyReport::gradients() {
   const Expected different = options_.data == Expected::kDifferent
                                  ? Expected::kDifferent
                                  : Expected::kEither;
-  if (!add("gradients of each rank", different, own))
-    accuse(equal_ranks(own) + " have computed the same gradients",
-           "the loss does not depend on the data, or the same batch was passed "
-           "twice",
-           "check what the loss is computed from");
   NamedTensorList reduced;
   for (const auto& [name, tensor] : trained_)
     reduced.emplace_back(name, tensor.grad());
+  if (!add("gradients of each rank", different, own))
+    accuse_of_equal(
+        equal_ranks(own) + " have computed the same gradients",
+        std::ranges::all_of(reduced, is_finite,
+                            &NamedTensorList::value_type::second),
+        "the loss does not depend on the data, or the same batch was passed "
+        "twice",
+        "check what the loss is computed from");
   const auto averaged = gather(*group_, total_of(reduced));
   if (!add("gradients, reduced", options_.reduced_gradients, averaged)) {
     if (options_.reduced_gradients == Expected::kDifferent)
@@ -298,6 +310,7 @@ void ConsistencyReport::end_step() {
     text_ += table_of(rows_, group_->size()) + note_on_wrapping();
   if (accused) text_ += text_of(*verdict_) + "\n";
   own_->data = own_->outputs = own_->loss = Fingerprint();
+  own_->outputs_are_finite = own_->loss_is_finite = true;
   pass_compared_ = false;
   reduced_heads_.clear();
   own_->gradients->clear();

@@ -21,6 +21,16 @@ void ConsistencyReport::accuse(const std::string& where,
               .next = next};
 }
 
+void ConsistencyReport::accuse_of_equal(const std::string& where,
+                                        bool own_are_finite,
+                                        const std::string& likely,
+                                        const std::string& next) {
+  if (ranks_that(!own_are_finite).empty()) return accuse(where, likely, next);
+  accuse(where + ", which are not finite",
+         "training has diverged: weights or the loss became infinite or NaN",
+         "lower the learning rate, or let it rise over the first steps");
+}
+
 std::vector<int> ConsistencyReport::ranks_that(bool own) {
   const auto flags = gather(*group_, Fingerprint{.low = own, .high = 0});
   std::vector<int> ranks;
@@ -57,9 +67,11 @@ void ConsistencyReport::compare_pass() {
   if (told(outputs)) {
     outputs_differ = add("outputs", expected, outputs);
     if (!outputs_differ)
-      accuse(equal_ranks(outputs) + " have computed the same outputs",
-             "the model does not use its input, or data() got another tensor",
-             "check the arguments of forward()");
+      accuse_of_equal(
+          equal_ranks(outputs) + " have computed the same outputs",
+          own_->outputs_are_finite,
+          "the model does not use its input, or data() got another tensor",
+          "check the arguments of forward()");
   }
   const auto loss = gather(*group_, own_->loss);
   if (!told(loss) || add("loss", expected, loss)) return;
@@ -68,9 +80,9 @@ void ConsistencyReport::compare_pass() {
     rows_.back().right = true;
     return;
   }
-  accuse(equal_ranks(loss) + " have computed the same loss",
-         "the loss does not depend on the data",
-         "check what the loss is computed from");
+  accuse_of_equal(equal_ranks(loss) + " have computed the same loss",
+                  own_->loss_is_finite, "the loss does not depend on the data",
+                  "check what the loss is computed from");
 }
 
 void ConsistencyReport::explain_gradients(const ReplicaDifference& difference) {

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
@@ -369,6 +370,44 @@ struct MaskedNet : torch::nn::Module {
   torch::nn::Linear layer = register_module("layer", torch::nn::Linear(6, 3));
   at::Tensor mask = register_buffer("mask", torch::ones({6}));
 };
+
+TEST(ConsistencyReport, TellsADivergenceFromAWrongModel) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = wrapped_net(group);
+    const auto spoil = [&](torch::optim::Optimizer&) {
+      const at::NoGradGuard no_grad;
+      for (at::Tensor& parameter : model->parameters())
+        parameter.fill_(std::numeric_limits<double>::quiet_NaN());
+    };
+    Report report(model.module(), {.group = group, .steps = 2});
+    watched_steps(model, report, group, {.at_step = spoil});
+    EXPECT_EQ(first_wrong(report), "outputs in 2: equal");
+    EXPECT_THAT(verdict_of(report).where, HasSubstr("are not finite"));
+    EXPECT_THAT(verdict_of(report).likely, HasSubstr("diverged"));
+    EXPECT_THAT(verdict_of(report).next, HasSubstr("learning rate"));
+  });
+}
+
+TEST(ConsistencyReport, TellsADivergenceByTheLossOrByTheGradientsAlone) {
+  for (const bool tells_loss : {true, false})
+    run_ranks(kBackend, 2, [&](const Group& group) {
+      auto model = wrapped_net(group);
+      Report report(model.module(), {.group = group, .steps = 1});
+      const Share share = own_share(0, group);
+      report.data(share.input);
+      const at::Tensor loss =
+          loss_of(model.forward(share.input), share.target) *
+          std::numeric_limits<double>::quiet_NaN();
+      if (tells_loss) report.loss(loss);
+      loss.backward();
+      report.gradients();
+      report.step_done();
+      EXPECT_EQ(first_wrong(report),
+                tells_loss ? "loss in 1: equal"
+                           : "gradients of each rank in 1: equal");
+      EXPECT_THAT(verdict_of(report).likely, HasSubstr("diverged"));
+    });
+}
 
 TEST(ConsistencyReport, FindsABufferThatDiffers) {
   run_ranks(kBackend, 3, [](const Group& group) {

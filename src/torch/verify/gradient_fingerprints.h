@@ -55,6 +55,8 @@ struct OwnHashes {
   std::optional<GradientFingerprints> gradients{};
   // Of this step; zero where the program passed nothing.
   Fingerprint data{}, outputs{}, loss{};
+  bool outputs_are_finite = true;
+  bool loss_is_finite = true;
   // Before the step; of buffers one each.
   Fingerprint weights{};
   std::vector<Fingerprint> buffers{};

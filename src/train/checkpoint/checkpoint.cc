@@ -52,7 +52,14 @@ void save_checkpoint(const std::filesystem::path& path,
                      const torch::nn::Module& module,
                      const SafetensorsMetadata& metadata,
                      CheckpointFormat format) {
-  write_archive(path, {tensors_of(module), metadata}, format);
+  TensorArchive archive{tensors_of(module), metadata};
+  // LibTorch's archive is a zip file, which has checksums of its own.
+  if (format == CheckpointFormat::kSafetensors) {
+    for (auto& [name, tensor] : archive.tensors)
+      tensor = storable(name, tensor);
+    add_checksum(archive);
+  }
+  write_archive(path, archive, format);
 }
 
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,

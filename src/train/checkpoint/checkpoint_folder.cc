@@ -38,8 +38,13 @@ constexpr std::string_view kStem = "checkpoint-";
 // The wait for a killed earlier run whose memory is still being freed.
 constexpr std::chrono::seconds kLockTimeout{5};
 
-// The step in a checkpoint's name; empty for other files.
-std::optional<std::int64_t> step_of(const fs::path& path) {
+// The step in the name of a checkpoint, and what follows it.
+struct NumberedName {
+  std::int64_t step = 0;
+  std::string ending;
+};
+
+std::optional<NumberedName> numbered_name(const fs::path& path) {
   const std::string name = path.filename().string();
   std::string_view text = name;
   if (!text.starts_with(kStem)) return std::nullopt;
@@ -48,14 +53,20 @@ std::optional<std::int64_t> step_of(const fs::path& path) {
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), step);
   if (error != std::errc{} || step < 0) return std::nullopt;
-  const std::string_view ending(end, text.data() + text.size());
-  if (ending == ending_of(CheckpointFormat::kSafetensors) ||
-      ending == ending_of(CheckpointFormat::kLibTorch))
-    return step;
+  return NumberedName{step, {end, text.data() + text.size()}};
+}
+
+// The step of a checkpoint; empty for other files.
+std::optional<std::int64_t> step_of(const fs::path& path) {
+  const auto name = numbered_name(path);
+  if (!name) return std::nullopt;
+  if (name->ending == ending_of(CheckpointFormat::kSafetensors) ||
+      name->ending == ending_of(CheckpointFormat::kLibTorch))
+    return name->step;
   // Other programs make folders of such names.
-  if (ending == ending_of(CheckpointFormat::kSharded) &&
+  if (name->ending == ending_of(CheckpointFormat::kSharded) &&
       CheckpointSet::is_at(path))
-    return step;
+    return name->step;
   return std::nullopt;
 }
 
@@ -196,6 +207,26 @@ void check_replaces_set(const fs::path& path) {
                         "\" is not the folder of a checkpoint, and one of this "
                         "step needs its name\n  next:    move it to another "
                         "place");
+}
+
+// Throws where a later step would need the name of a set without a manifest.
+void check_no_broken_set(const fs::path& folder, std::int64_t step) {
+  std::error_code error;
+  for (const fs::path& path : entries_of(folder)) {
+    const auto name = numbered_name(path);
+    if (!name || name->step <= step ||
+        name->ending != ending_of(CheckpointFormat::kSharded) ||
+        !fs::is_directory(path, error) || CheckpointSet::is_at(path) ||
+        !has_shards(path))
+      continue;
+    throw InvalidArgument(
+        "the folder \"" + path.string() + "\" holds shards, but no " +
+        kManifestName +
+        ", and the checkpoint of its step will need its name"
+        "\n  likely:  the manifest was deleted"
+        "\n  next:    restore the manifest, or move the folder to another "
+        "place");
+  }
 }
 
 void restore_file(ProcessGroup& group, const TrainingState& state,
@@ -385,6 +416,8 @@ void CheckpointFolder::check_step(std::int64_t step) const {
   if (step < 0)
     throw InvalidArgument("a checkpoint cannot be of step " +
                           std::to_string(step) + "; the first is 0");
+  if (options_.format == CheckpointFormat::kSharded)
+    check_no_broken_set(folder_, step);
   const auto later = later_than(step, folder_, damaged_);
   if (later.empty()) return;
   throw InvalidArgument(
@@ -397,18 +430,11 @@ void CheckpointFolder::check_step(std::int64_t step) const {
 }
 
 std::optional<fs::path> CheckpointFolder::newest() const {
-  for (Damage damage;;) {
-    const auto found = find_newest(*this, damage);
-    if (!found) return std::nullopt;
-    try {
-      if (found->set) found->set->check_shards();
-      return found->path;
-    } catch (const InvalidArgument& error) {
-      note_damage(found->path, error.what(), damage);
-    } catch (const SystemError& error) {
-      if (!CheckpointSet::is_gone(found->path, error)) throw;
-    }
-  }
+  const auto found = find_newest_and_read(*this, [](FoundCheckpoint& newest) {
+    if (newest.set) newest.set->check_shards();
+  });
+  if (!found) return std::nullopt;
+  return found->path;
 }
 
 // What precedes the writing of a checkpoint.

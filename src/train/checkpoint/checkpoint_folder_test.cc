@@ -298,6 +298,16 @@ TEST_P(CheckpointFolderOf, RefusesAnotherModelAndAnotherJobUnchanged) {
     state.job["data"] = "read";
     EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
                 HasSubstr("data was drawn, but is read now"));
+    // A property that the program added later.
+    state = loop.state();
+    state.job["size"] = "3";
+    EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
+                HasSubstr("size was not known, but is 3 now"));
+    state.job_defaults["size"] = "2";
+    EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),
+                HasSubstr("size was 2, but is 3 now"));
+    state.job_defaults["size"] = "3";
+    EXPECT_NO_THROW(folder_on(group).resume(state));
     state = loop.state();
     state.counters["more"] = &loop.step;
     EXPECT_THAT(error_text([&] { folder_on(group).resume(state); }),

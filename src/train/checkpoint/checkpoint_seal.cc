@@ -41,6 +41,12 @@ bool is_ours_but_for_version(TensorArchive archive) {
   return checksum_of(archive) == checksum->second;
 }
 
+void check_checksum(const TensorArchive& archive, const std::string& file) {
+  const std::string& expected = archive.metadata.at(kCheckpointChecksumKey);
+  if (const std::string found = checksum_of(archive); found != expected)
+    refuse_damaged(file, "its checksum is " + found + ", expected " + expected);
+}
+
 constexpr std::string_view kWrapperPrefix = "module.";
 
 // In PyTorch's file of a wrapped module all names have the prefix, while no
@@ -53,6 +59,10 @@ bool has_prefix(const NamedTensors::value_type& item) {
 
 void seal(TensorArchive& archive) {
   archive.metadata[kCheckpointVersionKey] = std::to_string(kCheckpointVersion);
+  add_checksum(archive);
+}
+
+void add_checksum(TensorArchive& archive) {
   archive.metadata[kCheckpointChecksumKey] = checksum_of(archive);
 }
 
@@ -73,28 +83,33 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
   const std::string& text = version->second;
   if (is_later(text) && !is_ours_but_for_version(archive))
     refuse_version(file, text, kCheckpointVersion);
-  const auto checksum = archive.metadata.find(kCheckpointChecksumKey);
-  if (checksum == archive.metadata.end())
+  if (!archive.metadata.contains(kCheckpointChecksumKey))
     refuse_damaged(file, "it has no checksum");
   if (text != std::to_string(kCheckpointVersion))
     refuse_damaged(file, "it claims the unknown format \"" + text + "\"");
-  if (const std::string found = checksum_of(archive); found != checksum->second)
-    refuse_damaged(
-        file, "its checksum is " + found + ", expected " + checksum->second);
+  check_checksum(archive, file);
 }
 
 TensorArchive read_model_archive(const std::filesystem::path& path) {
-  if (CheckpointSet::is_at(path)) {
-    const CheckpointSet set(path);
-    set.check_shards();
-    TensorArchive archive{.tensors = read_tensors(set, kModelPrefix),
-                          .metadata = set.manifest().texts};
-    archive.metadata[kCheckpointVersionKey] =
-        std::to_string(kCheckpointVersion);
-    return archive;
-  }
+  if (CheckpointSet::is_at(path))
+    return read_model_archive(CheckpointSet(path));
   TensorArchive archive = parse_archive(read_bytes(path), path.string());
-  if (is_sealed(archive.metadata)) check_seal(archive, path.string());
+  if (is_sealed(archive.metadata)) {
+    check_seal(archive, path.string());
+  } else {
+    // Other programs, and earlier versions, write none.
+    if (archive.metadata.contains(kCheckpointChecksumKey))
+      check_checksum(archive, path.string());
+    archive.metadata.erase(kCheckpointChecksumKey);
+  }
+  return archive;
+}
+
+TensorArchive read_model_archive(const CheckpointSet& set) {
+  set.check_shards();
+  TensorArchive archive{.tensors = read_tensors(set, kModelPrefix),
+                        .metadata = set.manifest().texts};
+  archive.metadata[kCheckpointVersionKey] = std::to_string(kCheckpointVersion);
   return archive;
 }
 

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "src/train/checkpoint/checkpoint_manifest.h"
+#include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
 namespace lockstep {
@@ -32,9 +33,14 @@ bool is_sealed(const SafetensorsMetadata& metadata);
 // NewerCheckpoint for a later format.
 void check_seal(const TensorArchive& archive, const std::string& file);
 
-// Reads a model, or a run's checkpoint, whose checksums must be right. Of a set
-// it reads only the model, under the names of a checkpoint.
+// Writes a checksum alone: that of a trained model, which is no checkpoint.
+void add_checksum(TensorArchive& archive);
+
+// Reads a model, or a run's checkpoint, whose checksums must be right where
+// they have one. Of a set it reads only the model, under the names of a
+// checkpoint.
 TensorArchive read_model_archive(const std::filesystem::path& path);
+TensorArchive read_model_archive(const CheckpointSet& set);
 
 // The model's tensors in a file, under the model's own names: without the
 // prefix of a run's checkpoint, and without a wrapper's `module.`, unless a

@@ -52,12 +52,6 @@ std::optional<FoundCheckpoint> find_newest_of(
   return std::nullopt;
 }
 
-bool has_shards(const fs::path& folder) {
-  return std::ranges::any_of(entries_of(folder), [](const fs::path& path) {
-    return path.filename().string().starts_with("shard-");
-  });
-}
-
 std::vector<std::string> all_gather_texts(ProcessGroup& group,
                                           const std::string& own) {
   std::vector<std::string> texts;
@@ -79,6 +73,12 @@ void check_same_set(ProcessGroup& group, const fs::path& path,
 }
 
 }  // namespace
+
+bool has_shards(const fs::path& folder) {
+  return std::ranges::any_of(entries_of(folder), [](const fs::path& path) {
+    return path.filename().string().starts_with("shard-");
+  });
+}
 
 std::vector<fs::path> entries_of(const fs::path& folder) {
   std::error_code error;
@@ -112,6 +112,23 @@ std::optional<FoundCheckpoint> find_newest(const CheckpointFolder& folder,
       auto now = folder.files();
       if (error.error_number() != ENOENT || now == files) throw;
       files = std::move(now);
+    }
+  }
+}
+
+std::optional<FoundCheckpoint> find_newest_and_read(
+    const CheckpointFolder& folder,
+    const std::function<void(FoundCheckpoint&)>& read) {
+  for (Damage damage;;) {
+    auto found = find_newest(folder, damage);
+    if (!found) return std::nullopt;
+    try {
+      read(*found);
+      return found;
+    } catch (const InvalidArgument& error) {
+      note_damage(found->path, error.what(), damage);
+    } catch (const SystemError& error) {
+      if (!CheckpointSet::is_gone(found->path, error)) throw;
     }
   }
 }

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -47,6 +48,12 @@ void note_damage(const std::filesystem::path& path, const std::string& problem,
 std::optional<FoundCheckpoint> find_newest(const CheckpointFolder& folder,
                                            Damage& damage);
 
+// The same of what `read` could read, which throws InvalidArgument for damage.
+// It goes on to another one where a running writer deletes a set meanwhile.
+std::optional<FoundCheckpoint> find_newest_and_read(
+    const CheckpointFolder& folder,
+    const std::function<void(FoundCheckpoint&)>& read);
+
 // The checkpoint at `path`, or the newest in the folder `path`.
 std::optional<FoundCheckpoint> find_at(const std::filesystem::path& path,
                                        Damage& damage);
@@ -66,6 +73,9 @@ struct SetProblem {
 // where one sees none, then with Error on ranks other than 0.
 SetProblem open_set(ProcessGroup& group, const std::filesystem::path& path,
                     std::optional<CheckpointSet>& set);
+
+// Whether a folder has files that are named like those of a set.
+bool has_shards(const std::filesystem::path& folder);
 
 // Empty for a folder that does not exist.
 std::vector<std::filesystem::path> entries_of(

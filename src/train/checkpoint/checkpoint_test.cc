@@ -8,12 +8,16 @@
 #include <torch/nn/modules/linear.h>
 #include <unistd.h>
 
+#include <array>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/memory/heap.h"
+#include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
@@ -173,6 +177,30 @@ TEST(Checkpoint, OfARunIsRefusedWhereItsChecksumIsWrong) {
   EXPECT_THAT(refusal_of(directory / "damaged", net),
               AllOf(HasSubstr("damaged\" is damaged"), HasSubstr("checksum")));
   EXPECT_TRUE(at::equal(net.linear->weight, before));
+}
+
+TEST(Checkpoint, OfAModelIsRefusedWhereABitFlipped) {
+  const TestDirectory directory;
+  SavedNet net;
+  save_checkpoint(directory / "m", net);
+  const std::vector<std::byte> whole = *read_bytes(directory / "m");
+  // The last byte is a tensor's.
+  for (const std::size_t from_end : {1, 40, 90}) {
+    std::vector<std::byte> flipped = whole;
+    flipped[whole.size() - from_end] ^= std::byte{0x40};
+    replace_file(directory / "m",
+                 std::array{std::span<const std::byte>(flipped)});
+    EXPECT_THAT(refusal_of(directory / "m", net),
+                AllOf(HasSubstr("is damaged"), HasSubstr("checksum")))
+        << from_end;
+  }
+}
+
+TEST(Checkpoint, OfAModelWithoutAChecksumIsRead) {
+  const TestDirectory directory;
+  SavedNet net;
+  write_archive(directory / "m", {tensors_of(net), {{"format", "pt"}}});
+  EXPECT_EQ(refusal_of(directory / "m", net), "no error");
 }
 
 TEST(Checkpoint, WillNotSaveATypeThatTheFormatLacks) {

@@ -240,12 +240,18 @@ class Restoring {
              "\" ranks saved it, which is not a number of ranks");
   }
 
+  std::string saved_property(const std::string& key) const {
+    const auto found = checkpoint_.metadata.find(kJobPrefix + key);
+    if (found != checkpoint_.metadata.end()) return found->second;
+    const auto otherwise = state_.job_defaults.find(key);
+    return otherwise == state_.job_defaults.end() ? "not known"
+                                                  : otherwise->second;
+  }
+
   void check_job() const {
     std::string lines;
     for (const auto& [key, here] : state_.job) {
-      const auto found = checkpoint_.metadata.find(kJobPrefix + key);
-      const std::string there =
-          found == checkpoint_.metadata.end() ? "not known" : found->second;
+      const std::string there = saved_property(key);
       if (here != there)
         lines += "\n  " + key + " was " + there + ", but is " + here + " now";
     }

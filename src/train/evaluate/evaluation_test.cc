@@ -5,8 +5,11 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/inotify.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <fstream>
@@ -19,8 +22,11 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/testing/run_ranks.h"
+#include "src/net/file_descriptor.h"
+#include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/named_tensors.h"
 #include "src/train/checkpoint/safetensors.h"
+#include "src/train/checkpoint/tensor_archive.h"
 #include "src/train/evaluate/prediction_file.h"
 #include "src/train/evaluate/unlabelled_images.h"
 #include "src/train/model/models.h"
@@ -422,6 +428,41 @@ TEST_F(ImagesInAFile, ThatAreNoneAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("its shape is 0 x 1 x 3 x 4"));
   std::ofstream(file()) << "these are words, and long enough";
   EXPECT_THAT(refusal(), HasSubstr(file()));
+}
+
+// How often a file is opened while `act` runs.
+template <class Act>
+int count_opens(const std::filesystem::path& file, Act act) {
+  const FileDescriptor events(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  // With the closes between them, since the kernel merges equal events. Those
+  // of a watched file have no name after them.
+  EXPECT_GE(::inotify_add_watch(events.get(), file.c_str(),
+                                IN_OPEN | IN_CLOSE_NOWRITE),
+            0);
+  act();
+  std::array<inotify_event, 64> read{};
+  const ssize_t bytes = ::read(events.get(), read.data(), sizeof read);
+  EXPECT_GT(bytes, 0);
+  const auto count = static_cast<std::size_t>(bytes) / sizeof read[0];
+  return static_cast<int>(std::count_if(
+      read.begin(), read.begin() + static_cast<std::ptrdiff_t>(count),
+      [](const inotify_event& event) { return (event.mask & IN_OPEN) != 0; }));
+}
+
+// A running writer may delete a checkpoint after its first reading.
+TEST_F(ModelInAFile, OfTheNewestCheckpointInAFolderIsReadOnce) {
+  TensorArchive run;
+  add_part(run.tensors, std::string(kModelPrefix), tensors_of(*model()));
+  seal(run);
+  const auto newest = folder_ / "checkpoint-000002.safetensors";
+  write_archive(folder_ / "checkpoint-000001.safetensors", run);
+  write_archive(newest, run);
+  SavedModel found;
+  const int opens =
+      count_opens(newest, [&] { found = read_saved_model(folder_.path()); });
+  EXPECT_EQ(opens, 1);
+  EXPECT_EQ(found.file, newest.string());
+  EXPECT_EQ(differences(tensors_of(*model()), found.tensors), "");
 }
 
 TEST_F(ModelInAFile, ThatCannotBeReadIsAnErrorOnEveryRank) {

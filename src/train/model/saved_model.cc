@@ -10,6 +10,7 @@
 #include "lockstep/comm/objects.h"
 #include "lockstep/train/checkpoint.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
+#include "src/train/checkpoint/checkpoint_search.h"
 #include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
@@ -47,10 +48,21 @@ std::vector<std::string> class_names_in(const std::string& text,
       "\"\n  next:    name a file that lockstep train wrote");
 }
 
-// A file or a set, or the newest checkpoint in a folder.
-fs::path file_at(const fs::path& path) {
-  if (!fs::is_directory(path) || CheckpointSet::is_at(path)) return path;
-  if (auto newest = CheckpointFolder(path).newest()) return *newest;
+struct ReadModel {
+  std::string file;
+  TensorArchive archive;
+};
+
+// Of a file or a set, or of the newest checkpoint in a folder. It reads a file
+// once: a running writer may delete it before a second time.
+ReadModel read_at(const fs::path& path) {
+  if (!fs::is_directory(path) || CheckpointSet::is_at(path))
+    return {path.string(), read_model_archive(path)};
+  auto newest =
+      find_newest_and_read(CheckpointFolder(path), [](FoundCheckpoint& found) {
+        if (found.set) found.archive = read_model_archive(*found.set);
+      });
+  if (newest) return {newest->path.string(), std::move(newest->archive)};
   throw InvalidArgument("the folder \"" + path.string() +
                         "\" holds no checkpoint\n  next:    name a trained "
                         "model, or the folder given to --checkpoint-dir");
@@ -196,8 +208,8 @@ SafetensorsMetadata model_metadata(std::string_view name,
 }
 
 SavedModel read_saved_model(const fs::path& path) {
-  const fs::path file = file_at(path);
-  return saved_model_in(read_model_archive(file), file.string());
+  const ReadModel model = read_at(path);
+  return saved_model_in(model.archive, model.file);
 }
 
 SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {
@@ -205,10 +217,9 @@ SavedModel read_saved_model(const fs::path& path, ProcessGroup& group) {
   SavedModel saved;
   Bytes bytes;
   run_on_rank_zero(group, kPlace, [&] {
-    const fs::path file = file_at(path);
-    const TensorArchive archive = read_model_archive(file);
-    saved = saved_model_in(archive, file.string());
-    if (group.size() > 1) bytes = to_bytes(archive);
+    const ReadModel model = read_at(path);
+    saved = saved_model_in(model.archive, model.file);
+    if (group.size() > 1) bytes = to_bytes(model.archive);
   });
   const auto share = [&](std::span<const std::byte> own) {
     return broadcast_bytes(group, own, 0, {.label = kPlace});

@@ -88,7 +88,9 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
   state_.counters["hook"] = &numbers_.passes;
   state_.counters["shards"] = &numbers_.shard_runs;
   state_.own["metrics"] = numbers_.metrics;
-  state_.job = checkpointed_job(options, data);
+  CheckpointedJob job = checkpointed_job(options, data);
+  state_.job = std::move(job.properties);
+  state_.job_defaults = std::move(job.defaults);
 }
 
 std::optional<std::filesystem::path> RunCheckpoints::begin() {
@@ -103,8 +105,8 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
     if (format_of(options_) == CheckpointFormat::kSharded)
       check_shared(*group_, options_.checkpoint_dir);
   }
-  if (options_.resume.empty()) return std::nullopt;
-  const auto from = restore();
+  std::optional<std::filesystem::path> from;
+  if (!options_.resume.empty()) from = restore();
   if (!options_.checkpoint_dir.empty())
     run_on_rank_zero(*group_, "preparing to save checkpoints",
                      [&] { folder_.check_step(steps_done()); });

@@ -17,6 +17,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/testing/run_ranks.h"
+#include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/tensor_archive.h"
 #include "src/train/testing/striped_images.h"
 #include "src/train/testing/train_on_ranks.h"
@@ -184,6 +185,11 @@ TEST_F(StopAndResume, GivesTheSameRunningStatistics) {
   const TestDirectory folder;
   quick_.checkpoint_every = 1;
   stop_at(2, 2, quick_, folder.path());
+  // Statistics of all ranks' samples would be another model's.
+  TrainerOptions other = quick_;
+  other.sync_batch_norm = true;
+  ASSERT_THAT(error_text([&] { resume_on(2, other, folder.path()); }),
+              HasSubstr("sync-bn was off, but is on now"));
   expect_same(whole, resume_on(2, quick_, folder.path()));
 }
 
@@ -304,6 +310,75 @@ TEST_F(StopAndResume, RefusesAnotherJobAndSaysWhatDiffers) {
   resume_on(2, quick_, folder.path());
   EXPECT_THAT(refusal([](auto& o) { o.epochs = 2; }),
               HasSubstr("is of epoch 3, but the run ends after 2"));
+}
+
+TEST_F(StopAndResume, RefusesOtherImagesOfTheSameNumber) {
+  const TestDirectory folder;
+  quick_.checkpoint_every = 1;
+  stop_at(3, 2, quick_, folder.path());
+  const ImageDataset own = data_.train;
+  data_.train.images.back() ^= 1;
+  const auto refusal = [&] {
+    return error_text([&] { resume_on(2, quick_, folder.path()); });
+  };
+  EXPECT_THAT(refusal(), HasSubstr("checksum of images was "));
+  data_.train = own;
+  data_.train.labels.front() ^= 1;
+  EXPECT_THAT(refusal(), HasSubstr("checksum of images was "));
+}
+
+TEST_F(StopAndResume, TakesACheckpointOfAVersionThatDescribedLess) {
+  const TestDirectory folder;
+  const TrainingResult whole = train_on(2, quick_);
+  quick_.checkpoint_every = 1;
+  stop_at(3, 2, quick_, folder.path());
+  const auto newest = *CheckpointFolder(folder.path()).newest();
+  TensorArchive archive = parse_archive(read_bytes(newest), newest.string());
+  EXPECT_EQ(archive.metadata.erase("lockstep.job.sync-bn"), 1u);
+  EXPECT_EQ(archive.metadata.erase("lockstep.job.checksum of images"), 1u);
+  seal(archive);
+  write_archive(newest, archive);
+  expect_same(whole, resume_on(2, quick_, folder.path()));
+}
+
+TEST_F(StopAndResume, TellsNoSpeedOfAnEpochWithoutAStepOfItsOwn) {
+  const TestDirectory directory;
+  quick_.checkpoint_dir = directory.path();
+  quick_.epochs = 1;
+  train_on(2, quick_);
+  quick_.resume = "auto";
+  quick_.epochs = 2;
+  std::vector<EpochRecord> epochs;
+  train_on(2, quick_, [&](const ProgressRecord& record) {
+    if (const auto* epoch = std::get_if<EpochRecord>(&record))
+      epochs.push_back(*epoch);
+  });
+  ASSERT_EQ(epochs.size(), 2u);
+  EXPECT_FALSE(epochs[0].seconds.has_value());
+  EXPECT_FALSE(epochs[0].images_per_second.has_value());
+  EXPECT_TRUE(epochs[1].seconds.has_value());
+  EXPECT_GT(epochs[1].images_per_second, 0);
+}
+
+TEST_F(StopAndResume, RefusesASetWithoutItsManifestBeforeItTrains) {
+  const TestDirectory folder;
+  quick_.checkpoint_dir = folder.path();
+  quick_.checkpoint_format = "sharded";
+  quick_.resume = "auto";
+  train_on(2, quick_);
+  bool has_trained = false;
+  const auto train = [&] {
+    train_on(2, quick_, [&](const ProgressRecord& record) {
+      has_trained |= std::holds_alternative<StepRecord>(record);
+    });
+  };
+  for (const std::string name : {"checkpoint-000010", "checkpoint-000005"}) {
+    std::filesystem::remove(folder / name / "manifest.json");
+    EXPECT_THAT(error_text<InvalidArgument>(train),
+                AllOf(HasSubstr(name), HasSubstr("but no manifest.json"),
+                      HasSubstr("next:")));
+  }
+  EXPECT_FALSE(has_trained);
 }
 
 TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {

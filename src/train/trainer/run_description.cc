@@ -15,6 +15,8 @@ struct DescribedOption {
   const char* flag;
   std::string value;
   const char* in_checkpoint = nullptr;  // its name there, if it is kept
+  // Its value for older checkpoints, which do not have it.
+  std::optional<std::string> in_older{};
 };
 
 template <class Number>
@@ -109,7 +111,7 @@ void describe_ranks(const TrainerOptions& options, Options& all) {
        {"--logical-shards", std::to_string(options.logical_shards.value_or(0)),
         "logical shards"},
        {"--hook", options.hook, "hook"},
-       {"--sync-bn", on_or_off(options.sync_batch_norm)},
+       {"--sync-bn", on_or_off(options.sync_batch_norm), "sync-bn", "off"},
        {"--check-consistency",
         std::to_string(options.checks.consistency_steps)},
        {"--show-values", joined(
@@ -157,6 +159,9 @@ Options described(const TrainingData& data) {
               {"the number of training images",
                std::to_string(data.train->size()), "training images"},
               {"the number of test images", std::to_string(data.test->size())}};
+  if (!data.contents.empty())
+    all.push_back({"the checksum of the training images and their labels",
+                   data.contents, "checksum of images", data.contents});
   // Checkpoints of data sets in memory have no such field.
   if (!data.files.empty()) {
     all.push_back({"the size of the images", in_words(data.facts), "images"});
@@ -184,13 +189,16 @@ std::vector<JobField> job_fields(const TrainingData& data) {
   return fields_of_options(described(data));
 }
 
-std::map<std::string, std::string> checkpointed_job(
-    const TrainerOptions& options, const TrainingData& data) {
-  std::map<std::string, std::string> job;
+CheckpointedJob checkpointed_job(const TrainerOptions& options,
+                                 const TrainingData& data) {
+  CheckpointedJob job;
   for (const Options& part : {described(options), described(data)})
-    for (const DescribedOption& option : part)
-      if (option.in_checkpoint != nullptr)
-        job.emplace(option.in_checkpoint, option.value);
+    for (const DescribedOption& option : part) {
+      if (option.in_checkpoint == nullptr) continue;
+      job.properties.emplace(option.in_checkpoint, option.value);
+      if (option.in_older)
+        job.defaults.emplace(option.in_checkpoint, *option.in_older);
+    }
   return job;
 }
 

@@ -24,7 +24,12 @@ std::vector<JobField> job_fields(const TrainingData& data);
 // What a checkpoint keeps to recognize its job: the options that determine
 // which sample a position means and which tensors exist. All others may change
 // between two parts of a run.
-std::map<std::string, std::string> checkpointed_job(
-    const TrainerOptions& options, const TrainingData& data);
+struct CheckpointedJob {
+  std::map<std::string, std::string> properties;
+  // Those that older checkpoints lack: TrainingState::job_defaults.
+  std::map<std::string, std::string> defaults;
+};
+CheckpointedJob checkpointed_job(const TrainerOptions& options,
+                                 const TrainingData& data);
 
 }  // namespace lockstep

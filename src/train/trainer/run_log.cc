@@ -150,8 +150,9 @@ void RunLog::write_step() {
 void RunLog::epoch_done(const EpochRecord& record, const Metrics& test) {
   if (!files_) return;
   std::vector<Scalar> scalars{{"train/epoch_loss", record.train_loss},
-                              {"train/epoch_accuracy", record.train_accuracy},
-                              {"train/epoch_seconds", record.seconds}};
+                              {"train/epoch_accuracy", record.train_accuracy}};
+  if (record.seconds)
+    scalars.push_back({"train/epoch_seconds", *record.seconds});
   Json object = to_json(record, step_);
   if (record.test_accuracy) {
     scalars.push_back({"test/loss", test.mean_loss()});

@@ -432,18 +432,21 @@ void Run::report_step(std::int64_t steps, Seconds elapsed) {
 }
 
 void Run::report_epoch(const TrainingResult& result, Seconds elapsed) {
+  EpochRecord record{.epoch = static_cast<int>(position_.epoch) + 1,
+                     .epochs = options_.epochs,
+                     .train_loss = result.train.mean_loss(),
+                     .train_accuracy = result.train.accuracy(),
+                     .test_accuracy = std::nullopt,
+                     .images_per_second = std::nullopt,
+                     .seconds = std::nullopt};
   // Steps from before the run was resumed do not count.
-  const double made = static_cast<double>(position_.step - first_step_) /
-                      static_cast<double>(position_.step);
-  EpochRecord record{
-      .epoch = static_cast<int>(position_.epoch) + 1,
-      .epochs = options_.epochs,
-      .train_loss = result.train.mean_loss(),
-      .train_accuracy = result.train.accuracy(),
-      .test_accuracy = std::nullopt,
-      .images_per_second =
-          made * static_cast<double>(result.train.samples) / elapsed.count(),
-      .seconds = elapsed.count()};
+  if (position_.step > first_step_) {
+    const double made = static_cast<double>(position_.step - first_step_) /
+                        static_cast<double>(position_.step);
+    record.images_per_second =
+        made * static_cast<double>(result.train.samples) / elapsed.count();
+    record.seconds = elapsed.count();
+  }
   if (evaluated_) record.test_accuracy = result.test.accuracy();
   log_.epoch_done(record, result.test);
   if (progress_) progress_(record);

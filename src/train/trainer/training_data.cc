@@ -1,11 +1,13 @@
 #include "src/train/trainer/training_data.h"
 
 #include <cstdint>
+#include <span>
 #include <utility>
 
 #include "src/data/known_datasets.h"
 #include "src/data/transform/image_folder_splits.h"
 #include "src/data/transform/transformed_images.h"
+#include "src/train/checkpoint/checkpoint_checksum.h"
 
 namespace lockstep {
 namespace {
@@ -55,7 +57,16 @@ TrainingData load_folder(const fs::path& directory,
           .test = splits.test,
           .files = std::to_string(splits.train->listing_checksum()) + "-" +
                    std::to_string(splits.test->listing_checksum()),
-          .decoding = options.exact_pixels ? "exact" : "scaled"};
+          .decoding = options.exact_pixels ? "exact" : "scaled",
+          .contents = {}};
+}
+
+// It takes some milliseconds for 60,000 images of 28 x 28 pixels.
+std::string checksum_of(const ImageDataset& dataset) {
+  CheckpointChecksum checksum;
+  checksum.add(std::as_bytes(std::span(dataset.images)));
+  checksum.add(std::as_bytes(std::span(dataset.labels)));
+  return checksum.hex();
 }
 
 }  // namespace
@@ -86,7 +97,8 @@ TrainingData training_data_of(std::shared_ptr<const DatasetSplits> splits,
           .train = owning(augmented(train, options)),
           .test = owning(std::make_shared<const ImageSamples>(splits->test)),
           .files = {},
-          .decoding = {}};
+          .decoding = {},
+          .contents = checksum_of(train)};
 }
 
 TrainingData load_training_data(const std::string& dataset,

@@ -27,6 +27,9 @@ struct TrainingData {
   // How the files of training images are decoded: "exact" or "scaled"; as above
   // empty.
   std::string decoding;
+  // The checksum of the training images and their labels in memory; empty for
+  // files.
+  std::string contents;
 };
 
 // The two splits of a data set in memory.
