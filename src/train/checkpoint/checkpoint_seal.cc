@@ -41,10 +41,26 @@ bool is_ours_but_for_version(TensorArchive archive) {
   return checksum_of(archive) == checksum->second;
 }
 
-void check_checksum(const TensorArchive& archive, const std::string& file) {
+// Empty if the archive's checksum is right.
+std::string problem_of_checksum(const TensorArchive& archive) {
   const std::string& expected = archive.metadata.at(kCheckpointChecksumKey);
-  if (const std::string found = checksum_of(archive); found != expected)
-    refuse_damaged(file, "its checksum is " + found + ", expected " + expected);
+  const std::string found = checksum_of(archive);
+  if (found == expected) return "";
+  return "its checksum is " + found + ", expected " + expected;
+}
+
+// Of a trained model. Other programs, and earlier versions, write none.
+void check_checksum(const TensorArchive& archive, const std::string& file) {
+  if (!archive.metadata.contains(kCheckpointChecksumKey)) return;
+  const std::string problem = problem_of_checksum(archive);
+  if (problem.empty()) return;
+  throw InvalidArgument(
+      "\"" + file + "\" is damaged: " + problem +
+      "\n  likely:  the disk lost a part of it, or a program changed it and "
+      "kept its checksum"
+      "\n  next:    use another copy, or save the model again, without the "
+      "text \"" +
+      kCheckpointChecksumKey + "\" if another program saves it");
 }
 
 constexpr std::string_view kWrapperPrefix = "module.";
@@ -87,7 +103,9 @@ void check_seal(const TensorArchive& archive, const std::string& file) {
     refuse_damaged(file, "it has no checksum");
   if (text != std::to_string(kCheckpointVersion))
     refuse_damaged(file, "it claims the unknown format \"" + text + "\"");
-  check_checksum(archive, file);
+  if (const std::string problem = problem_of_checksum(archive);
+      !problem.empty())
+    refuse_damaged(file, problem);
 }
 
 TensorArchive read_model_archive(const std::filesystem::path& path) {
@@ -97,9 +115,7 @@ TensorArchive read_model_archive(const std::filesystem::path& path) {
   if (is_sealed(archive.metadata)) {
     check_seal(archive, path.string());
   } else {
-    // Other programs, and earlier versions, write none.
-    if (archive.metadata.contains(kCheckpointChecksumKey))
-      check_checksum(archive, path.string());
+    check_checksum(archive, path.string());
     archive.metadata.erase(kCheckpointChecksumKey);
   }
   return archive;

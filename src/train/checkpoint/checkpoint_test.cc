@@ -191,7 +191,8 @@ TEST(Checkpoint, OfAModelIsRefusedWhereABitFlipped) {
     replace_file(directory / "m",
                  std::array{std::span<const std::byte>(flipped)});
     EXPECT_THAT(refusal_of(directory / "m", net),
-                AllOf(HasSubstr("is damaged"), HasSubstr("checksum")))
+                AllOf(HasSubstr("is damaged: its checksum is"),
+                      HasSubstr("use another copy")))
         << from_end;
   }
 }

@@ -427,9 +427,9 @@ TEST(DamagedShards, MakeTheRunTakeTheCheckpointBefore) {
     EXPECT_EQ(resumed_step(directory.path()), 1) << name << ": " << reason;
     const std::string text = error_text<InvalidArgument>(
         [&] { CheckpointSet(newest).check_shards(); });
-    // A part that no longer fits another one may be that one's fault too.
+    // Where two shards' parts no longer fit, the fault may be the other's.
     EXPECT_THAT(text,
-                AllOf(HasSubstr(reason.empty() ? "shard-" : name),
+                AllOf(HasSubstr(reason.empty() ? newest.string() : name),
                       HasSubstr(reason), HasSubstr("earlier checkpoint")));
     EXPECT_EQ(CheckpointFolder(directory.path()).newest(), before);
     overwrite(newest / name, content);
