@@ -386,7 +386,8 @@ TEST(Streams, AreNotLoggedToAPipeThatNoProcessReads) {
       run_lockstep({"run", "--log-dir", folder.path().string(), "true"});
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err,
-              HasSubstr("rank-0.log, a pipe that no process reads; name "
+              HasSubstr("rank-0.log, a pipe that no process reads, or "
+                        "a socket; name "
                         "another folder with --log-dir"));
 }
 

@@ -78,9 +78,13 @@ class CommHook {
   // for `reason`: a hook aborts its own groups here. Never blocks.
   virtual void abort(std::string_view /*reason*/) noexcept {}
 
-  // Whether a pass leaves parts of .grad unreduced. Then a later pass must not
-  // add to it: backward() throws InvalidArgument unless zero_grad() came first.
-  virtual bool reduces_in_part() const { return false; }
+  // Whether a pass leaves parts of the gradient of `parameter` unreduced. Then
+  // a later pass must not add to it before zero_grad(): backward() throws
+  // InvalidArgument, unless .grad has been changed in place in between, as by
+  // clipping.
+  virtual bool reduces_in_part(const at::Tensor& /*parameter*/) const {
+    return false;
+  }
 };
 
 // Starts the operation that runs without a hook.

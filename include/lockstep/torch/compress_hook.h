@@ -88,7 +88,9 @@ class CompressHook final : public CompressingHook {
   void abort(std::string_view reason) noexcept override {
     inner_->abort(reason);
   }
-  bool reduces_in_part() const override { return inner_->reduces_in_part(); }
+  bool reduces_in_part(const at::Tensor& parameter) const override {
+    return inner_->reduces_in_part(parameter);
+  }
 
  private:
   at::ScalarType type_;

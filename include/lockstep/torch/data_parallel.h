@@ -281,7 +281,8 @@ class DataParallel {
   void zero_grad() { module_->zero_grad(); }
 
   // Makes the replicas anew, as the constructor does: call it when anything
-  // else than a parameter, a buffer or a mode of the module has changed.
+  // else than a parameter, a buffer or a mode of the module has changed. Where
+  // `.factory` makes replicas, it must apply that change.
   void renew_replicas() { replicas_.renew(); }
 
   const std::vector<at::Device>& devices() const { return replicas_.devices(); }

@@ -143,6 +143,7 @@ class GradientScaler {
   enum class Finding : int;
 
   Finding agree(Finding own) const;
+  void synchronize_or_tell(torch::optim::Optimizer& optimizer);
   void begin(torch::optim::Optimizer& optimizer, ScalesGradients* dividing);
 
   std::shared_ptr<ProcessGroup> group_;

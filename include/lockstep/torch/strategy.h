@@ -124,7 +124,8 @@ class Strategy {
   // replica has an element. A negative axis counts from the last dimension.
   // Values of 16 bits are added in float32. InvalidArgument for an axis that a
   // value does not have, and where values of one process differ in type or
-  // shape; workers compare types and numbers of elements, not shapes.
+  // shape; workers compare types, of which those of 16 bits count as float32,
+  // and numbers of elements, not shapes.
   at::Tensor reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
                     std::optional<std::int64_t> axis = {}) const;
 

@@ -390,6 +390,7 @@ TEST_F(Nccl, RefusesTwoRanksOnOneGpu) {
   });
 }
 
+// Of the process, since the table's functions are C functions.
 std::vector<LockstepGpuSum> asked_of_nccl;
 
 TEST_F(Nccl, AsksForTheSumWhereOneRankAverages) {

@@ -85,11 +85,12 @@ FileDescriptor make_log(const std::string& path) {
   FileDescriptor log(::open(path.c_str(), kFlags, kMode));
   if (!log && errno == ENXIO)
     throw SystemError(
-        fmt::format("cannot write the log {}, a pipe that no process reads; "
-                    "name another folder with --log-dir",
+        fmt::format("cannot write the log {}, a pipe that no process reads, or "
+                    "a socket; name another folder with --log-dir",
                     path),
         errno);
-  if (log) ::fcntl(log.get(), F_SETFL, O_APPEND);
+  if (log && ::fcntl(log.get(), F_SETFL, O_APPEND) != 0)
+    throw SystemError(fmt::format("cannot write the log {}", path), errno);
   if (log && ::flock(log.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw InvalidArgument(
         fmt::format("a job that is still running writes {}; name another "

@@ -47,7 +47,10 @@ void refuse_image(const fs::path& output, const fs::path& folder,
   constexpr int kMostDepth = 32;
   std::error_code error;
   fs::recursive_directory_iterator entry(
-      folder, fs::directory_options::follow_directory_symlink, error);
+      folder,
+      fs::directory_options::follow_directory_symlink |
+          fs::directory_options::skip_permission_denied,
+      error);
   for (; !error && entry != fs::recursive_directory_iterator() &&
          entry.depth() <= kMostDepth;
        entry.increment(error)) {

@@ -12,6 +12,7 @@
 #include "src/comm/group/group_core.h"
 #include "src/comm/rendezvous/world.h"
 #include "src/torch/device/device_streams.h"
+#include "src/torch/reducer/pass_errors.h"
 
 namespace lockstep {
 namespace {
@@ -85,11 +86,8 @@ void run_or_abort(const ReplicaContext& here,
   };
   try {
     body(here);
-  } catch (const std::exception& error) {
-    abort(std::string(" failed: ") + error.what());
-    throw;
   } catch (...) {
-    abort(" threw an exception that is not a std::exception");
+    abort(" failed: " + text_of_exception(std::current_exception()));
     throw;
   }
 }

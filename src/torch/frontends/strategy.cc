@@ -293,8 +293,9 @@ at::Tensor Strategy::compute_average_loss(
         "\n  next:    if a replica may have no sample, set "
         "global_batch_size, for example to DistributedDataset::samples()");
   const at::Tensor all = weighted(losses, options.sample_weight);
-  return (all.sum(type_to_add_in(all.scalar_type())) / samples)
-      .to(all.scalar_type());
+  const at::ScalarType type = all.scalar_type();
+  if (!at::isReducedFloatingType(type)) return all.sum() / samples;
+  return (all.sum(type_to_add_in(type)) / samples).to(type);
 }
 
 }  // namespace lockstep

@@ -318,6 +318,9 @@ TEST(Strategy, DividesLossesByTheGlobalBatch) {
       0.8f);
   EXPECT_EQ(strategy.compute_average_loss(torch::ones({2, 7})).item<double>(),
             14.0 / 8);
+  EXPECT_EQ(strategy.compute_average_loss(torch::tensor({true, true, false}))
+                .item<float>(),
+            2.0F / 12);
   EXPECT_THAT(
       message_of([&] { strategy.compute_average_loss(torch::ones({0})); }),
       HasSubstr("a global batch of 0 samples"));

@@ -154,11 +154,27 @@ void GradientScaler::unscale_(Optimizer& optimizer) {
   begin(optimizer, nullptr);
 }
 
+// A rank that throws lets the others know.
+void GradientScaler::synchronize_or_tell(Optimizer& optimizer) {
+  auto* const own = dynamic_cast<SynchronizesGradients*>(&optimizer);
+  if (own == nullptr) return;
+  try {
+    own->synchronize();
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    try {
+      agree(Finding::kUnusable);
+    } catch (const Error&) {
+      // The first error is the cause.
+    }
+    std::rethrow_exception(error);
+  }
+}
+
 // Findings may differ between ranks, but either all ranks throw or no rank
 // does.
 void GradientScaler::begin(Optimizer& optimizer, ScalesGradients* dividing) {
-  if (auto* own = dynamic_cast<SynchronizesGradients*>(&optimizer))
-    own->synchronize();
+  synchronize_or_tell(optimizer);
   const c10::AutoGradMode no_grad(false);
   const auto gradients = gradients_of(optimizer);
   Finding own = Finding::kFinite;

@@ -54,7 +54,9 @@ class ShardHook final : public CommHook {
             std::span<const OptimizedParameter> parameters, ShardPlan plan);
 
   HookProgress start(const GradBucket& bucket) override;
-  bool reduces_in_part() const override { return true; }
+  bool reduces_in_part(const at::Tensor& parameter) const override {
+    return numbers_.contains(parameter.unsafeGetTensorImpl());
+  }
 
  private:
   OwnerRanges ranges_of(const GradBucket& bucket) const;

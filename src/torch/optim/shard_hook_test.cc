@@ -376,8 +376,30 @@ TEST(ShardHook, RefusesToAddToWhatIsReducedInPart) {
     }
     for (const bool set_to_none : {false, true}) {
       sharded.optimizer.zero_grad(set_to_none);
-      EXPECT_NO_THROW(pass(2));
+      {
+        const auto local = sharded.model.no_sync();
+        EXPECT_NO_THROW(pass(2));
+      }
+      EXPECT_NO_THROW(pass(3));
     }
+  });
+}
+
+TEST(ShardHook, LetsPassesUseOneGradientEach) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    ParameterBag bag("abc");
+    auto parameters = bag.parameters();
+    // The optimizer has a and b; c is averaged whole.
+    ZeroRedundancyOptimizer optimizer({parameters[0], parameters[1]},
+                                      SGDOptions(0.1), {.group = group});
+    DistributedDataParallel<ParameterBag> model(
+        std::make_shared<ParameterBag>(bag),
+        {.group = group, .find_unused_parameters = true});
+    model.register_comm_hook(optimizer.gradient_hook());
+    model("ac", 1).backward();
+    EXPECT_NO_THROW(model("bc", 1).backward());
+    EXPECT_THAT(message_of([&] { model("ca", 1).backward(); }),
+                HasSubstr("add to the gradient of"));
   });
 }
 

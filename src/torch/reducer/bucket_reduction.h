@@ -42,8 +42,10 @@ class BucketReduction {
   // Sets what later passes reduce; `plan` and `parameters` must stay alive.
   void follow(const BucketPlan& plan, std::span<const at::Tensor> parameters);
 
-  // Whether gradients are reduced in part: see CommHook.
-  bool reduces_in_part() const { return hook_ && hook_->reduces_in_part(); }
+  // Whether its gradient is reduced in part: see CommHook.
+  bool reduces_in_part(const at::Tensor& parameter) const {
+    return hook_ && hook_->reduces_in_part(parameter);
+  }
 
   // Begins a pass whose sums are divided by `divisor`.
   void begin_pass(int divisor);

@@ -137,7 +137,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
 
   void gradient_arrived(std::size_t parameter);
   void begin_pass(std::size_t first);
-  void refuse_partly_reduced(std::size_t first) const;
+  bool adds_to_partly_reduced(std::size_t parameter);
   void open_pass(const Participation& roll);
   void prepare(std::size_t parameter);
   void take(std::size_t parameter);
@@ -188,13 +188,14 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   Indices missing_;  // once all is started: what this rank has told of
   SavedGradients saved_;
 
-  // Gradients that the last pass has reduced in part, with their versions then.
+  // By parameter: its gradient, if the last pass has reduced it in part, with
+  // its version then. Empty if that pass has left no such gradient.
   using WeakTensor =
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct PartlyReduced {
-    std::size_t parameter;
-    WeakTensor gradient;
-    std::int64_t version;
+    WeakTensor gradient{
+        c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
+    std::int64_t version = 0;
   };
   std::vector<PartlyReduced> partly_reduced_;
 
@@ -257,7 +258,10 @@ void Reducer::State::set_hook(std::shared_ptr<CommHook> hook) {
 void Reducer::State::gradient_arrived(std::size_t parameter) {
   if (sparse_as_dense_) make_dense(tensors_[parameter]);
   if (!reduces_) return;
-  if (!pass_) begin_pass(parameter);
+  if (!pass_)
+    begin_pass(parameter);
+  else if (adds_to_partly_reduced(parameter))
+    fail(partly_reduced_text(names_[parameter]));
   if (rule_) rule_->arrived(parameter);
   const bool local = *pass_ == PassKind::kLocal;
   const c10::AutoGradMode no_grad(false);
@@ -279,34 +283,42 @@ PassKind Reducer::State::forward_begins() {
   return intent_->here();
 }
 
-// The pass has added to the gradient of `first` alone so far. zero_grad() would
-// have changed the version once more.
-void Reducer::State::refuse_partly_reduced(std::size_t first) const {
-  for (const PartlyReduced& before : partly_reduced_) {
-    const at::Tensor& gradient = tensors_[before.parameter].grad();
-    const std::int64_t added = before.parameter == first ? 1 : 0;
-    if (gradient.unsafeGetTensorImpl() ==
-            before.gradient._unsafe_get_target() &&
-        gradient._version() == before.version + added)
-      throw InvalidArgument(partly_reduced_text(names_[before.parameter]));
-  }
+// Whether the pass has added to what the last one left of the gradient:
+// zero_grad() would have changed the version once more.
+bool Reducer::State::adds_to_partly_reduced(std::size_t parameter) {
+  if (partly_reduced_.empty()) return false;
+  auto& [before, version] = partly_reduced_[parameter];
+  const at::Tensor& gradient = tensors_[parameter].grad();
+  const bool adds =
+      gradient.defined() &&
+      gradient.unsafeGetTensorImpl() == before._unsafe_get_target() &&
+      gradient._version() == version + 1;
+  if (adds) ++version;  // so that another attempt is noticed too
+  return adds;
 }
 
 void Reducer::State::note_partly_reduced() {
   partly_reduced_.clear();
-  if (!reduction_.reduces_in_part()) return;
-  for (std::size_t i = 0; i < tensors_.size(); ++i)
-    if (const at::Tensor& gradient = tensors_[i].grad(); gradient.defined())
-      partly_reduced_.push_back(
-          {i, WeakTensor(gradient.getIntrusivePtr()), gradient._version()});
+  if (std::ranges::none_of(tensors_, [this](const at::Tensor& tensor) {
+        return reduction_.reduces_in_part(tensor);
+      }))
+    return;
+  for (const at::Tensor& tensor : tensors_) {
+    partly_reduced_.emplace_back();
+    const at::Tensor& gradient = tensor.grad();
+    if (gradient.defined() && reduction_.reduces_in_part(tensor))
+      partly_reduced_.back() = {WeakTensor(gradient.getIntrusivePtr()),
+                                gradient._version()};
+  }
 }
 
 void Reducer::State::begin_pass(std::size_t first) {
   // What is thrown before pass_ is set ends a pass of which nothing has begun.
   // A rule counts what it is asked of.
   if (intent_->has_rule()) refuse_create_graph();
-  refuse_partly_reduced(first);
   const PassKind kind = intent_->backward_begins();
+  if (adds_to_partly_reduced(first))
+    throw InvalidArgument(partly_reduced_text(names_[first]));
   Participation roll = full_participation(*group_, Activity::kBackward);
   if (kind == PassKind::kReduced) {
     refuse_create_graph();

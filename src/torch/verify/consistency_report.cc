@@ -30,7 +30,7 @@ void append(Fingerprint& so_far, const at::Tensor& tensor) {
   so_far = fingerprint_of(std::span(both));
 }
 
-bool is_finite(const at::Tensor& tensor) {
+bool all_finite(const at::Tensor& tensor) {
   return !tensor.defined() ||
          at::isfinite(tensor.detach().to_dense()).all().item<bool>();
 }
@@ -142,13 +142,13 @@ void ConsistencyReport::data(const at::Tensor& input) {
 void ConsistencyReport::outputs(const at::Tensor& output) {
   if (done()) return;
   append(own_->outputs, output);
-  own_->outputs_are_finite = own_->outputs_are_finite && is_finite(output);
+  own_->outputs_are_finite = own_->outputs_are_finite && all_finite(output);
 }
 
 void ConsistencyReport::loss(const at::Tensor& loss) {
   if (done()) return;
   append(own_->loss, loss);
-  own_->loss_is_finite = own_->loss_is_finite && is_finite(loss);
+  own_->loss_is_finite = own_->loss_is_finite && all_finite(loss);
 }
 
 void ConsistencyReport::gradients() {
@@ -166,7 +166,7 @@ void ConsistencyReport::gradients() {
   if (!add("gradients of each rank", different, own))
     accuse_of_equal(
         equal_ranks(own) + " have computed the same gradients",
-        std::ranges::all_of(reduced, is_finite,
+        std::ranges::all_of(reduced, all_finite,
                             &NamedTensorList::value_type::second),
         "the loss does not depend on the data, or the same batch was passed "
         "twice",

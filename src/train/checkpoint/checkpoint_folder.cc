@@ -212,7 +212,9 @@ void check_replaces_set(const fs::path& path) {
 // Throws where a later step would need the name of a set without a manifest.
 void check_no_broken_set(const fs::path& folder, std::int64_t step) {
   std::error_code error;
-  for (const fs::path& path : entries_of(folder)) {
+  std::vector<fs::path> entries = entries_of(folder);
+  std::ranges::sort(entries);  // so that the message names the earliest
+  for (const fs::path& path : entries) {
     const auto name = numbered_name(path);
     if (!name || name->step <= step ||
         name->ending != ending_of(CheckpointFormat::kSharded) ||
@@ -222,7 +224,7 @@ void check_no_broken_set(const fs::path& folder, std::int64_t step) {
     throw InvalidArgument(
         "the folder \"" + path.string() + "\" holds shards, but no " +
         kManifestName +
-        ", and the checkpoint of its step will need its name"
+        ", and a checkpoint of its step would need its name"
         "\n  likely:  the manifest was deleted"
         "\n  next:    restore the manifest, or move the folder to another "
         "place");

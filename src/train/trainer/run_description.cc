@@ -111,7 +111,8 @@ void describe_ranks(const TrainerOptions& options, Options& all) {
        {"--logical-shards", std::to_string(options.logical_shards.value_or(0)),
         "logical shards"},
        {"--hook", options.hook, "hook"},
-       {"--sync-bn", on_or_off(options.sync_batch_norm), "sync-bn", "off"},
+       {"--sync-bn", on_or_off(options.sync_batch_norm), "sync-bn",
+        on_or_off(options.sync_batch_norm)},
        {"--check-consistency",
         std::to_string(options.checks.consistency_steps)},
        {"--show-values", joined(
