@@ -50,8 +50,9 @@ std::vector<char> text_of(const Bytes& bytes) {
   return {begin, begin + bytes.size()};
 }
 
-// The bytes of an object, or why there are none. A rank that has none sends an
-// empty message, so that the others do not wait, and then throws its error.
+// The bytes of an object, or the error for which they are missing. A rank with
+// an error sends an empty message, so that the others do not wait, and then
+// throws it.
 struct Packed {
   std::vector<char> bytes;
   std::exception_ptr error;

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -188,16 +189,15 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   Indices missing_;  // once all is started: what this rank has told of
   SavedGradients saved_;
 
-  // By parameter: its gradient, if the last pass has reduced it in part, with
-  // its version then. Empty if that pass has left no such gradient.
+  // By parameter, the gradients that the last pass has reduced in part, with
+  // their versions then.
   using WeakTensor =
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct PartlyReduced {
-    WeakTensor gradient{
-        c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
-    std::int64_t version = 0;
+    WeakTensor gradient;
+    std::int64_t version;
   };
-  std::vector<PartlyReduced> partly_reduced_;
+  std::unordered_map<std::size_t, PartlyReduced> partly_reduced_;
 
   std::optional<GradientHooks> hooks_;
 };
@@ -286,8 +286,9 @@ PassKind Reducer::State::forward_begins() {
 // Whether the pass has added to what the last one left of the gradient:
 // zero_grad() would have changed the version once more.
 bool Reducer::State::adds_to_partly_reduced(std::size_t parameter) {
-  if (partly_reduced_.empty()) return false;
-  auto& [before, version] = partly_reduced_[parameter];
+  const auto found = partly_reduced_.find(parameter);
+  if (found == partly_reduced_.end()) return false;
+  auto& [before, version] = found->second;
   const at::Tensor& gradient = tensors_[parameter].grad();
   const bool adds =
       gradient.defined() &&
@@ -299,16 +300,13 @@ bool Reducer::State::adds_to_partly_reduced(std::size_t parameter) {
 
 void Reducer::State::note_partly_reduced() {
   partly_reduced_.clear();
-  if (std::ranges::none_of(tensors_, [this](const at::Tensor& tensor) {
-        return reduction_.reduces_in_part(tensor);
-      }))
-    return;
-  for (const at::Tensor& tensor : tensors_) {
-    partly_reduced_.emplace_back();
-    const at::Tensor& gradient = tensor.grad();
-    if (gradient.defined() && reduction_.reduces_in_part(tensor))
-      partly_reduced_.back() = {WeakTensor(gradient.getIntrusivePtr()),
-                                gradient._version()};
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    if (!reduction_.reduces_in_part(tensors_[i])) continue;
+    const at::Tensor& gradient = tensors_[i].grad();
+    if (gradient.defined())
+      partly_reduced_.emplace(
+          i, PartlyReduced{WeakTensor(gradient.getIntrusivePtr()),
+                           gradient._version()});
   }
 }
 

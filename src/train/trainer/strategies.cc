@@ -15,6 +15,7 @@
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/device/device_streams.h"
+#include "src/torch/reducer/pass_errors.h"
 #include "src/train/model/precision.h"
 #include "src/train/trainer/trainer_options.h"
 #include "src/train/trainer/training_device.h"
@@ -133,11 +134,8 @@ void train_one(const TrainerOptions& options, TrainedReplica replica,
   try {
     tell_out_of_memory(memory_user(options, *replica.group, replica.device),
                        [&] { train(replica); });
-  } catch (const std::exception& error) {
-    abort(error.what());
-    throw;
   } catch (...) {
-    abort("it threw an exception that is not a std::exception");
+    abort(text_of_exception(std::current_exception()));
     throw;
   }
 }
