@@ -1,5 +1,6 @@
 #include "lockstep/torch/logical_shards.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/ops/_foreach_mul.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -38,8 +39,7 @@ bool is_power_of_two(int number) {
 // The type in which `type` is summed or compared: it rounds 16-bit numbers
 // once, at the end, and not after each addition.
 at::ScalarType sum_type(at::ScalarType type) {
-  if (type == at::kHalf || type == at::kBFloat16) return at::kFloat;
-  return type == at::kBool ? at::kByte : type;
+  return type == at::kBool ? at::kByte : at::toOpMathType(type);
 }
 
 // A copy, or `gradient` itself if it is exclusive.

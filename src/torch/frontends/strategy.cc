@@ -1,6 +1,7 @@
 #include "lockstep/torch/strategy.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/OpMathType.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -129,11 +130,6 @@ void check_addable(const at::Tensor& first, const at::Tensor& other,
         "along the axis that is reduced"));
 }
 
-// The sum of numbers whose average fits into 16 bits may not fit.
-at::ScalarType type_to_add_in(at::ScalarType type) {
-  return at::isReducedFloatingType(type) ? at::kFloat : type;
-}
-
 // Every rank throws the same, since all have these shapes.
 void check_joinable(const std::vector<Shape>& shapes, std::int64_t axis) {
   const auto dimensions = std::ssize(shapes[0].sizes);
@@ -238,12 +234,13 @@ at::Tensor Strategy::reduce(ReduceOp op, const PerReplica<at::Tensor>& values,
   for (std::size_t i = 1; i < values.size(); ++i)
     check_addable(values.local(0), values.local(static_cast<int>(i)), axis);
   const at::ScalarType type = values.local(0).scalar_type();
+  // The sum of numbers whose average fits into 16 bits may not fit.
+  const at::ScalarType sum_type = at::toOpMathType(type);
   at::Tensor sum;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const at::Tensor value = values.local(static_cast<int>(i)).detach();
-    const at::Tensor own =
-        axis ? value.sum(*axis, /*keepdim=*/false, type_to_add_in(type))
-             : value.to(type_to_add_in(type));
+    const at::Tensor own = axis ? value.sum(*axis, /*keepdim=*/false, sum_type)
+                                : value.to(sum_type);
     sum = sum.defined() ? sum + own.to(sum.device()) : own.clone();
   }
   if (!threads_) all_reduce(*group, sum, ReduceOp::kSum).wait();
@@ -295,7 +292,7 @@ at::Tensor Strategy::compute_average_loss(
   const at::Tensor all = weighted(losses, options.sample_weight);
   const at::ScalarType type = all.scalar_type();
   if (!at::isReducedFloatingType(type)) return all.sum() / samples;
-  return (all.sum(type_to_add_in(type)) / samples).to(type);
+  return (all.sum(at::toOpMathType(type)) / samples).to(type);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
 #include "lockstep/torch/gradient_scaler.h"
 
+#include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale.h>
 #include <ATen/ops/full.h>
@@ -139,8 +140,7 @@ double GradientScaler::get_scale() const {
 
 at::Tensor GradientScaler::scale(const at::Tensor& loss) const {
   if (!options_.enabled) return loss;
-  const bool is_short = at::isReducedFloatingType(loss.scalar_type());
-  return (is_short ? loss.to(at::kFloat) : loss) * state_.scale;
+  return loss.to(at::toOpMathType(loss.scalar_type())) * state_.scale;
 }
 
 void GradientScaler::unscale_(Optimizer& optimizer) {
