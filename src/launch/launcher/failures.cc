@@ -102,7 +102,8 @@ void Launcher::keep_failure() {
                               .rank = failure.rank,
                               .signal = failure.status.signal,
                               .exit_code = failure.status.code,
-                              .seconds = failure.seconds});
+                              .seconds = failure.seconds,
+                              .stopped = stopped_});
   } catch (const SystemError& error) {
     screen_.print_line(OutputStream::kErr,
                        std::string("lockstep: ") + error.what());

@@ -320,6 +320,7 @@ void Launcher::end_job() {
   phase_ = Phase::kEnding;
   cause_at_ = Deadline::never();
   kill_at_ = Deadline(options_.grace);
+  stopped_ = workers_.stopped();
   signal_everything(SIGTERM);
   signal_everything(SIGCONT);  // a stopped process handles signals only then
 }

@@ -220,6 +220,7 @@ class Launcher {
     std::chrono::steady_clock::time_point when;
   };
   std::vector<Failed> failed_;
+  std::vector<int> stopped_;  // ranks that a signal had stopped by then
   JobResult result_;
   std::string program_;                  // its path
   std::vector<std::vector<int>> cores_;  // by local rank; empty: any

@@ -36,7 +36,8 @@ JobRecord from_json(const Json& object) {
                    .rank = whole_number(object, "rank"),
                    .signal = whole_number(object, "signal"),
                    .exit_code = whole_number(object, "exit_code"),
-                   .seconds = object.at("seconds").get<double>()};
+                   .seconds = object.at("seconds").get<double>(),
+                   .stopped = object.value("stopped", std::vector<int>{})};
   if (record.rank < 0 || record.rank >= record.workers)
     throw InvalidArgument(
         fmt::format("rank {} of {} cannot be", record.rank, record.workers));
@@ -54,6 +55,7 @@ std::string encode_job_record(const JobRecord& record) {
   object["signal"] = record.signal;
   object["exit_code"] = record.exit_code;
   object["seconds"] = record.seconds;
+  object["stopped"] = record.stopped;
   return object.dump(1) + "\n";
 }
 

@@ -1,5 +1,6 @@
 // The launcher's addition to the records of a job's ranks: how the first failed
-// worker ended. docs/formats/record.md describes the file.
+// worker ended, and which workers were stopped. docs/formats/record.md
+// describes the file.
 //
 // Threads: any thread.
 // Errors:  InvalidArgument for malformed text, SystemError when the record
@@ -9,6 +10,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace lockstep {
 
@@ -18,6 +20,8 @@ struct JobRecord {
   int signal = 0;      // the signal that ended it, or 0
   int exit_code = 0;   // its exit code, if no signal ended it
   double seconds = 0;  // from the job's start to its end
+  // Ranks that a signal had stopped when the launcher ended the job.
+  std::vector<int> stopped{};
 
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };

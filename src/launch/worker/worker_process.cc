@@ -196,6 +196,14 @@ std::optional<ExitStatus> WorkerProcess::exit_status() {
   return status_;
 }
 
+bool WorkerProcess::is_stopped() const noexcept {
+  siginfo_t info{};
+  return !reaped_ &&
+         ::waitid(P_PID, static_cast<id_t>(pid_), &info,
+                  WSTOPPED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid != 0;
+}
+
 void WorkerProcess::resize(const std::optional<winsize>& output,
                            const std::optional<winsize>& error) const noexcept {
   // The call fails for pipes, which have no size.

@@ -67,6 +67,9 @@ class WorkerProcess {
   // How a process ended that is known to have ended.
   const ExitStatus& last_status() const { return status_.value(); }
 
+  // Whether a signal has stopped the process (SIGSTOP, SIGTSTP).
+  bool is_stopped() const noexcept;
+
   // Sets the sizes of its pseudo-terminals, if any, and sends SIGWINCH to the
   // process group.
   void resize(const std::optional<winsize>& output,

@@ -64,6 +64,13 @@ std::vector<int> WorkerTable::failed() const {
   return ranks;
 }
 
+std::vector<int> WorkerTable::stopped() const {
+  std::vector<int> ranks;
+  for (const auto& worker : workers_)
+    if (worker->process().is_stopped()) ranks.push_back(worker->rank());
+  return ranks;
+}
+
 bool WorkerTable::quote_peers(std::span<const int> ranks) const {
   return std::ranges::any_of(ranks, [this](int rank) {
     return quotes_a_peer(*workers_.at(static_cast<std::size_t>(rank)));

@@ -39,6 +39,8 @@ class WorkerTable {
 
   // The failed workers, in the order of ranks.
   std::vector<int> failed() const;
+  // The ranks whose process a signal has stopped.
+  std::vector<int> stopped() const;
 
   // The one of `ranks`, failed workers in the order of their ends, that caused
   // the failure. Survivors, whose last lines report a missing peer, come last,

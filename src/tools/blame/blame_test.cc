@@ -107,6 +107,28 @@ TEST(Blame, SaysWhatARankWithoutARecordMeans) {
       HasSubstr("Rank 2 left no record: it was dead, stopped or unreachable."));
 }
 
+// Between SIGCONT and its end by SIGTERM such a rank may write its record.
+TEST(Blame, SaysThatARankWasStoppedWhetherOrNotItWroteARecord) {
+  std::vector<RankRecord> records{rank_record(0), rank_record(1),
+                                  rank_record(2)};
+  for (RankRecord& record : records) add(record, 9, 30);
+  fail(records[0], "Timeout");
+  RankRecord stopped = rank_record(3);
+  complete(add(stopped, 8, 40), 31);
+  for (const bool wrote : {false, true}) {
+    if (wrote) records.push_back(stopped);
+    Evidence evidence{.records = records};
+    evidence.job = {.workers = 4, .exit_code = 1, .stopped = {3}};
+    const BlameVerdict verdict = judge(evidence);
+    EXPECT_EQ(verdict.fault, RootFault::kAbsence);
+    EXPECT_THAT(verdict.ranks, ElementsAre(3));
+    EXPECT_THAT(verdict.paragraph,
+                HasSubstr("A signal (SIGSTOP or SIGTSTP) had stopped the "
+                          "process of rank 3."));
+    EXPECT_THAT(verdict.next, HasSubstr("what stopped rank 3"));
+  }
+}
+
 TEST(Blame, ShowsWhoCalledWhatWhenRanksDisagree) {
   std::vector<RankRecord> records;
   for (int rank = 0; rank < 4; ++rank) {

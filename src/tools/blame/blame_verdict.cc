@@ -18,8 +18,17 @@ std::string quoted_group(const GroupRecord& group) {
   return fmt::format("group \"{}\"", group.name);
 }
 
+// Such a process may have written its record when the launcher continued it.
+bool was_stopped(const Evidence& evidence, int rank) {
+  return evidence.job && std::ranges::find(evidence.job->stopped, rank) !=
+                             evidence.job->stopped.end();
+}
+
 // A rank's last known activity, as a sentence.
 std::string last_seen(const Evidence& evidence, int r) {
+  if (was_stopped(evidence, r))
+    return fmt::format(
+        "A signal (SIGSTOP or SIGTSTP) had stopped the process of rank {}.", r);
   const RankRecord* rank = evidence.find(r);
   if (rank == nullptr)
     return fmt::format(
@@ -214,6 +223,14 @@ BlameVerdict judge_absence(const Evidence& evidence, const Wait& wait) {
       "check what rank {} does; give every rank the same work, or raise "
       "LOCKSTEP_TIMEOUT",
       wait.late.front());
+  if (was_stopped(evidence, wait.late.front())) {
+    verdict.likely =
+        "a user, a scheduler or the rank itself sent the signal; its work may "
+        "be right";
+    verdict.next =
+        fmt::format("find out what stopped rank {}, and start the job again",
+                    wait.late.front());
+  }
   return verdict;
 }
 
