@@ -76,6 +76,9 @@ class Validation {
         refuse("a buffer has {} elements, more than any memory", buffer.count);
       if (buffer.data == nullptr && buffer.count > 0)
         refuse("a buffer of {} elements has a null address", buffer.count);
+      if (std::ranges::find(kAllDataTypes, buffer.type) == kAllDataTypes.end())
+        refuse("a buffer has the unknown data type {}",
+               static_cast<int>(buffer.type));
       if (buffer.type != first().type)
         refuse(
             "the buffers of one operation must have one type, but there are {} "

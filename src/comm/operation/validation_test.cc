@@ -130,8 +130,11 @@ TEST(Validation, RefusesANegativeTag) {
 
 TEST(Validation, RefusesNullBuffersThatHaveElements) {
   const Buffer null{nullptr, 5};
+  Buffer unknown = part(0, 1);
+  unknown.type = static_cast<DataType>(77);
   expect_refused({
       {{.outputs = {null}}, "a buffer of 5 elements has a null address"},
+      {{.outputs = {unknown}}, "a buffer has the unknown data type 77"},
       {{.kind = kSend, .inputs = {null}}, "has a null address"},
       {{.kind = kAllGather, .inputs = {null}, .outputs = {part(0, 15)}},
        "has a null address"},

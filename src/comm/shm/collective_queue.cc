@@ -23,6 +23,8 @@ CollectiveQueue::Started CollectiveQueue::start(const Operation& operation,
     spare_.pop_back();
   }
   collective->begin(operation, identity);
+  // So that reap() cannot fail.
+  spare_.reserve(spare_.size() + queue_.size() + 1);
   queue_.push_back(std::move(collective));
   return {reaped_ + queue_.size(),
           queue_.size() == 1 ? queue_.front().get() : nullptr};

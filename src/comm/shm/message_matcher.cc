@@ -66,10 +66,12 @@ void MessageMatcher::advance() {
   if (changed) bell_.ring();
 }
 
-std::shared_ptr<ShmMessage> MessageMatcher::overdue() const {
-  Pointer found;
+std::vector<std::shared_ptr<ShmMessage>> MessageMatcher::first_to_fail() const {
+  std::map<int, Pointer> of_peer;
   const auto look_at = [&](const Pointer& message) {
-    if (message->deadline.expired()) found = message;
+    Pointer& first = of_peer[message->operation.peer];
+    if (first == nullptr || message->deadline < first->deadline)
+      first = message;
   };
   std::ranges::for_each(receives_, look_at);
   for (const Outbox& outbox : outboxes_) {
@@ -79,7 +81,9 @@ std::shared_ptr<ShmMessage> MessageMatcher::overdue() const {
   }
   for (const Inbox& inbox : inboxes_)
     std::ranges::for_each(inbox.streaming, look_at);
-  return found;
+  std::vector<Pointer> messages;
+  for (auto& [peer, message] : of_peer) messages.push_back(std::move(message));
+  return messages;
 }
 
 void MessageMatcher::complete(ShmMessage& message) {

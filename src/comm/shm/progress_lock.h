@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 
 #include "src/base/mutex.h"
 #include "src/comm/shm/doorbell.h"
@@ -46,6 +47,10 @@ class LOCKSTEP_THREAD_ATTRIBUTE(scoped_lockable) ProgressGuard {
       : progress_lock_(progress_lock) {
     progress_lock_.lock();
   }
+  // Holds a lock that the caller has taken.
+  ProgressGuard(ProgressLock& progress_lock, std::adopt_lock_t)
+      LOCKSTEP_THREAD_ATTRIBUTE(requires_capability(progress_lock))
+      : progress_lock_(progress_lock) {}
   ~ProgressGuard() LOCKSTEP_THREAD_ATTRIBUTE(release_capability()) {
     progress_lock_.unlock();
   }

@@ -122,6 +122,7 @@ class ShmBackend : public Backend,
       LOCKSTEP_REQUIRES(progress_lock_);
   void advance_messages() LOCKSTEP_REQUIRES(progress_lock_);
   void advance_or_give_up() LOCKSTEP_REQUIRES(progress_lock_);
+  void give_up_in_catch() LOCKSTEP_REQUIRES(progress_lock_);
   bool try_advance();
   std::uint64_t tend();
   void check_flights();
@@ -244,25 +245,25 @@ class MessageWork : public PendingWork {
 
 // Peers that start the same operation arrive within a fraction of a
 // microsecond: polling a few times is cheaper than what follows.
-void ShmBackend::look_a_few_times(PendingCollective& collective) {
-  for (int i = 0; i < kLooksInStart && !broken_; ++i) {
-    try {
-      if (advance_one(collective)) return;
-    } catch (...) {
-      return advance_or_give_up();  // throws the same error and handles it
-    }
-    if (!collective.small() || !bell_.pause_briefly(i)) return;
-  }
+void ShmBackend::look_a_few_times(PendingCollective& collective) try {
+  for (int i = 0; i < kLooksInStart && !broken_; ++i)
+    if (advance_one(collective) || !collective.small() ||
+        !bell_.pause_briefly(i))
+      return;
+} catch (...) {
+  give_up_in_catch();
 }
 
 Work ShmBackend::start_collective(const Operation& operation) {
   if (broken_) return Work::failed(error_of_all());
-  const bool has_engine = progress_lock_.try_lock();
-  const auto [ticket, only] = collectives_.start(operation, identity_);
-  if (has_engine) {
-    if (only != nullptr) look_a_few_times(*only);
-    progress_lock_.unlock();
+  std::uint64_t ticket = 0;
+  if (progress_lock_.try_lock()) {
+    const ProgressGuard held(progress_lock_, std::adopt_lock);
+    const auto started = collectives_.start(operation, identity_);
+    ticket = started.ticket;
+    if (started.only != nullptr) look_a_few_times(*started.only);
   } else {
+    ticket = collectives_.start(operation, identity_).ticket;
     try_advance();  // a thread that waits may sleep already
   }
   if (collectives_.completed() >= ticket) return Work();
@@ -296,7 +297,7 @@ void ShmBackend::be_carried_forward() {
   MutexLock lock(mutex_);
   if (!progress_) try {
       progress_ = std::make_unique<ProgressThread>([this] { return tend(); });
-    } catch (const std::system_error& failure) {
+    } catch (const std::exception& failure) {  // no thread, or no memory
       // Then operations progress when a caller waits or starts another one.
       log(LogLevel::kWarn,
           fmt::format("no thread for group \"{}\": {}; its operations "
@@ -349,9 +350,14 @@ void ShmBackend::advance_all() {
   advance_messages();
 }
 
-void ShmBackend::advance_or_give_up() {
+void ShmBackend::advance_or_give_up() try { advance_all(); } catch (...) {
+  give_up_in_catch();
+}
+
+// Half of an operation may have been carried out: none can go on.
+void ShmBackend::give_up_in_catch() {
   try {
-    advance_all();
+    throw;
   } catch (const Mismatch& error) {
     give_up(std::current_exception(), {identity_.rank, error.what(), true});
   } catch (const std::exception& error) {
@@ -364,8 +370,8 @@ void ShmBackend::advance_or_give_up() {
 // Advances unless another thread does.
 bool ShmBackend::try_advance() {
   if (!progress_lock_.try_lock()) return false;
+  const ProgressGuard held(progress_lock_, std::adopt_lock);
   advance_or_give_up();
-  progress_lock_.unlock();
   return true;
 }
 
@@ -395,13 +401,13 @@ void ShmBackend::check_flights() {
   if (is_in_flight(oldest))
     check_peers(collective(oldest), collective(oldest).deadline(),
                 collective(oldest).begun());
-  std::shared_ptr<ShmMessage> overdue;
+  std::vector<std::shared_ptr<ShmMessage>> messages;
   {
     const ProgressGuard progress_lock(progress_lock_);
-    overdue = matcher_.overdue();
+    messages = matcher_.first_to_fail();
   }
-  if (overdue)
-    check_peers(arrival(*overdue), overdue->deadline, overdue->begun);
+  for (const auto& message : messages)
+    check_peers(arrival(*message), message->deadline, message->begun);
 }
 
 void ShmBackend::note_thread() {
@@ -412,8 +418,9 @@ void ShmBackend::note_thread() {
     has_several_users_ = true;
 }
 
+// An operation must not go on in memory whose owner has seen an exception.
 void ShmBackend::wait_for(const WaitTarget& target,
-                          std::optional<Deadline> deadline) {
+                          std::optional<Deadline> deadline) try {
   const auto ready = [&] { return settled_after_try(target); };
   if (!ready()) {
     const Deadline own = target.deadline();
@@ -432,6 +439,10 @@ void ShmBackend::wait_for(const WaitTarget& target,
     if (target.complete()) announced.end();
   }
   if (!target.complete()) std::rethrow_exception(error_of_all());
+} catch (...) {
+  const ProgressGuard progress_lock(progress_lock_);
+  if (!settled(target)) give_up_in_catch();
+  throw;
 }
 
 // Another thread may be advancing operations: this waits for it.

@@ -273,6 +273,30 @@ TEST(SharedMemory, NamesARankThatLeft) {
   }
 }
 
+// As a program does that polls several requests.
+TEST(SharedMemory, AMessageThatIsOnlyPolledEndsWithItsPeer) {
+  const auto store = open_store("memory:");
+  std::thread other([&] {
+    make_group("shm", {.name = "g", .rank = 1, .size = 2},
+               std::make_shared<World>(store, Settings{}));
+  });
+  const auto group = make_group("shm", {.name = "g", .rank = 0, .size = 2},
+                                std::make_shared<World>(store, Settings{}));
+  std::vector<float> values(100);
+  const Work receive = group->irecv(view(values), 1);
+  const Work send = group->isend(view(values), 1, 1);
+  other.join();
+  const Deadline deadline(std::chrono::seconds(30));
+  while (!receive.done() && !deadline.expired()) std::this_thread::yield();
+  EXPECT_TRUE(receive.done());
+  try {
+    receive.wait();
+    ADD_FAILURE() << "rank 1 was not missed";
+  } catch (const PeerFailure& error) {
+    EXPECT_EQ(error.rank(), 1);
+  }
+}
+
 TEST(SharedMemory, CarriesTheReasonOfAnAbortToTheOthers) {
   const auto store = open_store("memory:");
   std::thread other([&] {

@@ -16,6 +16,7 @@
 #include <iostream>
 #include <latch>
 #include <map>
+#include <new>
 #include <numeric>
 #include <optional>
 #include <random>
@@ -42,8 +43,36 @@
 #include "src/net/testing/without_pidfd.h"
 #include "src/store/record_request.h"
 
+namespace {
+
+// How many allocations of this thread come before the one that fails; negative:
+// none fails.
+thread_local int allocations_left = -1;
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
 namespace lockstep {
 namespace {
+
+// Lets an allocation of this thread fail while it lives.
+class FailingAllocation {
+ public:
+  explicit FailingAllocation(int nth) { allocations_left = nth; }
+  ~FailingAllocation() { allocations_left = -1; }
+  FailingAllocation(const FailingAllocation&) = delete;
+  FailingAllocation& operator=(const FailingAllocation&) = delete;
+};
+
+// More than an operation of 64 buffers needs.
+constexpr int kMostAllocations = 20;
 
 void say(const std::string& line) { std::cout << line << std::endl; }
 
@@ -470,6 +499,44 @@ int broadcast_and_leave() {
   return 0;
 }
 
+// One allocation after another fails while rank 0 starts an operation.
+int failing_allocations() {
+  const auto world = join();
+  const bool fails = world->rank() == 0;
+  for (int nth = 0; nth < kMostAllocations; ++nth) {
+    const std::vector<int> both{0, 1};
+    const auto group = new_group(*world, both);
+    std::vector<std::vector<float>> lists(64, std::vector<float>(100, 1));
+    std::vector<Buffer> buffers;
+    for (auto& list : lists) buffers.push_back(view(list));
+    float expected = 2;
+    try {
+      const FailingAllocation failing(fails ? nth : -1);
+      group
+          ->all_reduce(buffers, ReduceOp::kSum,
+                       {.timeout = std::chrono::seconds(20)})
+          .wait();
+    } catch (const std::exception&) {
+      expected = 7;  // no thread may write to memory that the caller reuses
+      for (auto& list : lists) std::ranges::fill(list, expected);
+    }
+    try {
+      group->barrier({.timeout = std::chrono::seconds(20)}).wait();
+    } catch (const std::exception&) {
+    }
+    world->barrier().wait();
+    for (const auto& list : lists)
+      if (std::ranges::count(list, expected) != std::ssize(list)) {
+        say("without allocation " + std::to_string(nth) + " an element was " +
+            std::to_string(list.front()) + " instead of " +
+            std::to_string(expected));
+        return 1;
+      }
+  }
+  say("no allocation too many");
+  return 0;
+}
+
 // Rank VICTIM may open SPARE more files; with SOFT=1 only its soft limit says
 // so.
 int short_of_descriptors() {
@@ -539,6 +606,7 @@ int run(const std::string& name) {
       {"stopped_sender", stopped_sender},
       {"barrier", barrier},
       {"broadcast_and_leave", broadcast_and_leave},
+      {"failing_allocations", failing_allocations},
       {"short_of_descriptors", short_of_descriptors},
       {"join_twice", join_twice},
       {"planted_race", planted_race},

@@ -66,6 +66,17 @@ TEST(RanksAsProcesses, StageWhereALimitAdmitsNoHeap) {
     }
 }
 
+// On each backend: neither a hang, nor writes after the error.
+TEST(RanksAsProcesses, EndAnOperationForWhichAnAllocationFails) {
+  for (const char* backend : {"shm", "gloo"}) {
+    RankProcesses ranks(2, ranks_program("failing_allocations"),
+                        {std::string("LOCKSTEP_BACKEND=") + backend});
+    for (int rank = 0; rank < 2; ++rank)
+      EXPECT_EQ(ranks.wait_for_end(rank, std::chrono::minutes(2)), 0)
+          << backend << ", rank " << rank << ": " << ranks.output(rank);
+  }
+}
+
 // Issue 19: every group of the process used to end.
 TEST(RanksAsProcesses, WorkOnWhenASubGroupIsDroppedWithAnUnmatchedReceive) {
   RankProcesses processes(2, ranks_program("unmatched_receive"));

@@ -254,10 +254,11 @@ Work WireBackend::start(const Operation& operation) {
   }
   const MutexLock lock(queue_mutex_);
   if (error_) return Work::failed(error_);
-  queue_.push_back(std::make_shared<Queued>(operation));
   // Without a thread it progresses when a caller waits or starts another one.
   if (!carrier_.joinable() && !stopping_)
     carrier_ = try_start_thread(identity_.name, [this] { run_carrier(); });
+  // Last: an operation whose start throws must not be carried out.
+  queue_.push_back(std::make_shared<Queued>(operation));
   if (parked_) carrier_wakes_.notify_one();
   return Work(shared_from_this(), ++started_);
 }
