@@ -229,11 +229,31 @@ std::string first_host(std::string_view list) {
   return host;
 }
 
+// A shell or a container may have set RANK and WORLD_SIZE before mpirun
+// started: each of its processes would train alone. (A script that mpirun
+// starts on each host, and that starts ranks there, makes no fewer of them.)
+void check_world_of_mpirun(const EnvironmentLookup& lookup,
+                           std::optional<int> world_size) {
+  for (const char* launched : {"TORCHELASTIC_RUN_ID", "LOCKSTEP_STORE"})
+    if (lookup(launched)) return;
+  const bool open_mpi = is_set(lookup, kOpenMpi);
+  if (!open_mpi && !is_rank_of_hydra(lookup)) return;
+  const char* const name = (open_mpi ? kOpenMpi : kPmi).world_size;
+  const auto processes = read_int(lookup, name, 1);
+  if (!processes || !world_size || *world_size >= *processes) return;
+  throw InvalidArgument(fmt::format(
+      "WORLD_SIZE is {}, but mpirun started {} processes ({})\n"
+      "  next:    unset RANK and WORLD_SIZE, and mpirun's processes form one "
+      "job; or unset {}, and each is a job of its own",
+      *world_size, *processes, name, name));
+}
+
 RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
   RankEnvironment found;
   if (is_set(lookup, kTorchrun)) {
     found.launcher = StartedBy::kTorchrun;
     read_place(lookup, kTorchrun, found);
+    check_world_of_mpirun(lookup, found.world_size);
     if (const auto job = lookup("TORCHELASTIC_RUN_ID"))
       found.job = "torchrun " + *job;
   } else if (is_set(lookup, kOpenMpi)) {

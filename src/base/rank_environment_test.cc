@@ -206,7 +206,8 @@ TEST(RankEnvironment, TakesABatchScriptOrAShellForNoRank) {
 }
 
 TEST(RankEnvironment, BelievesTheInnermostLauncher) {
-  const Variables torchrun{{"RANK", "0"}, {"WORLD_SIZE", "2"}};
+  const Variables torchrun{
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"TORCHELASTIC_RUN_ID", "none"}};
   EXPECT_EQ(environment_of(with(with(kSrun, kMpirun), torchrun)).rank, 0);
   EXPECT_EQ(environment_of(with(with(kSrun, kMpirun), torchrun)).launcher,
             StartedBy::kTorchrun);
@@ -225,6 +226,23 @@ TEST(RankEnvironment, RefusesTwoMpirunsThatContradictEachOther) {
               HasSubstr("OMPI_COMM_WORLD_RANK is 3, but PMI_RANK is 2"));
   EXPECT_THAT(refusal(with(kMpirun, {{"PMI_SIZE", "5"}})),
               HasSubstr("OMPI_COMM_WORLD_SIZE is 4, but PMI_SIZE is 5"));
+}
+
+// Left over in a shell or a container, they would make mpirun's processes train
+// alone.
+TEST(RankEnvironment, RefusesAWorldThatIsSmallerThanMpiruns) {
+  const Variables alone{{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_THAT(refusal(with(kMpirun, alone)),
+              HasSubstr("WORLD_SIZE is 1, but mpirun started 4 processes "
+                        "(OMPI_COMM_WORLD_SIZE)"));
+  EXPECT_THAT(refusal(with({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}}, alone)),
+              HasSubstr("mpirun started 3 processes (PMI_SIZE)"));
+  for (const char* launched : {"TORCHELASTIC_RUN_ID", "LOCKSTEP_STORE"})
+    EXPECT_EQ(refusal(with(with(kMpirun, alone), {{launched, "x"}})),
+              "no error");
+  // A script on each of mpirun's hosts starts several ranks.
+  EXPECT_EQ(refusal(with(kMpirun, {{"RANK", "7"}, {"WORLD_SIZE", "8"}})),
+            "no error");
 }
 
 TEST(RankEnvironment, RefusesARankBeyondTheWorldByItsName) {

@@ -91,15 +91,16 @@ class MonitoredBarrier {
     const std::string late =
         group_.rank() == 0 ? collect(deadline) : hear(deadline);
     if (!late.empty()) fail(late, Late::kOthers);
-    clean_up();
   }
 
  private:
   enum class Late { kThisRank, kOthers };
   static constexpr std::string_view kHere = "here";
   static constexpr std::string_view kLate = "late";
+  static constexpr std::chrono::seconds kHearing{5};
 
   std::string key(int rank) const { return fmt::format("{}/{}", name_, rank); }
+  std::string heard_key(int rank) const { return key(rank) + "/heard"; }
   std::string verdict_key() const { return name_ + "/verdict"; }
 
   // Whether `state` is the claim that stands for `rank`.
@@ -120,29 +121,50 @@ class MonitoredBarrier {
 
   // Rank 0: waits for all ranks, and announces the late ones.
   std::string collect(Deadline deadline) {
+    std::vector<int> came;
     std::vector<int> late;
     for (int rank = 1; rank < group_.size(); ++rank)
-      if (!awaits(rank, deadline)) late.push_back(rank);
+      (awaits(rank, deadline) ? came : late).push_back(rank);
     std::string verdict = late.empty() ? "" : say_missing(late);
     store_->set(verdict_key(), to_bytes(verdict), kNewGroupAnswers);
+    wait_for_hearers(came);
     return verdict;
+  }
+
+  // Rank 0 waits until the others have its verdict, because it may serve the
+  // store and end now; but not for long, because they may have ended.
+  void wait_for_hearers(const std::vector<int>& ranks) {
+    const Deadline deadline(kHearing);
+    try {
+      for (const int rank : ranks) store_->get(heard_key(rank), deadline);
+      if (std::ssize(ranks) + 1 == group_.size()) clean_up();
+    } catch (const NetworkError&) {  // the store has ended after the verdict
+    } catch (const Timeout&) {
+    }
   }
 
   // Another rank: waits for rank 0, then for its verdict. Rank 0 may come at
   // the last moment, and has its own `timeout` from then on.
   std::string hear(Deadline deadline) {
-    return awaits(0, deadline) ? read_verdict() : say_missing({0});
+    if (!awaits(0, deadline)) return say_missing({0});
+    std::string verdict = read_verdict("the answer of ");
+    try {
+      store_->set(heard_key(group_.rank()), {}, kHearing);
+    } catch (const NetworkError&) {  // rank 0 waits no longer
+    } catch (const Timeout&) {
+    }
+    return verdict;
   }
 
-  // The late ranks in rank 0's verdict; rank 0 itself if it wrote none.
-  std::string read_verdict() {
+  // The late ranks in rank 0's verdict; `what` and rank 0 if it wrote none.
+  std::string read_verdict(std::string_view what = "") {
     if (group_.rank() == 0) return say_missing({0});
     try {
       return to_text(store_->get(
           verdict_key(),
           std::chrono::duration<double>(timeout_) + kNewGroupAnswers));
     } catch (const Timeout&) {
-      return say_missing({0});
+      return fmt::format("{}{}", what, say_missing({0}));
     }
   }
 
@@ -152,14 +174,13 @@ class MonitoredBarrier {
                        std::chrono::duration<double>(timeout_).count());
   }
 
-  // All ranks have come; the last to leave erases the keys.
+  // All ranks have come, and have the verdict.
   void clean_up() {
-    const std::string left = name_ + "/left";
-    if (store_->add(left, 1, kNewGroupAnswers) < group_.size()) return;
-    for (int rank = 0; rank < group_.size(); ++rank)
+    for (int rank = 0; rank < group_.size(); ++rank) {
       store_->erase(key(rank), kNewGroupAnswers);
+      store_->erase(heard_key(rank), kNewGroupAnswers);
+    }
     store_->erase(verdict_key(), kNewGroupAnswers);
-    store_->erase(left, kNewGroupAnswers);
   }
 
   [[noreturn]] void fail(const std::string& missing, Late who) const {

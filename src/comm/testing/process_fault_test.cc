@@ -341,6 +341,19 @@ TEST(RanksAsProcesses, GetTheLastBroadcastOfTheRankThatServesTheStore) {
         << processes.output(rank);
 }
 
+TEST(RanksAsProcesses, PassAMonitoredBarrierThoughTheStoreEndsAfterIt) {
+  for (int turn = 0; turn < 5; ++turn) {
+    const std::string url =
+        "INIT_METHOD=tcp://127.0.0.1:" + std::to_string(find_free_port());
+    RankProcesses processes(4, ranks_program("monitored_barrier_and_end"),
+                            {url});
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(processes.wait_for_end(rank, kTimeout), 0)
+          << "rank " << rank << ":\n"
+          << processes.output(rank);
+  }
+}
+
 TEST(SharedMemoryOfThreads, IsWatchedByTheThreadSanitizer) {
 #if defined(__SANITIZE_THREAD__)
   RankProcesses processes(1, ranks_program("planted_race"));
