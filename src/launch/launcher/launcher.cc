@@ -189,9 +189,14 @@ void Launcher::take_signal(int signal) {
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
   // Also for a job that has just succeeded: its caller may have further jobs.
   if (result_.exit_code == 0) result_.exit_code = 128 + signal;
-  result_.signal = signal;
-  if (phase_ != Phase::kRunning && phase_ != Phase::kCollecting)
+  if (result_.signal == 0) result_.signal = signal;
+  if (phase_ == Phase::kKilling) return;
+  if (phase_ == Phase::kEnding) {
+    if (!is_from_terminal(signal)) return;
+    tell(fmt::format("SIG{} received; killing the workers that are left",
+                     ::sigabbrev_np(signal)));
     return kill_job();
+  }
   tell(fmt::format("SIG{} received; ending {} worker{}", ::sigabbrev_np(signal),
                    options_.job.workers, options_.job.workers == 1 ? "" : "s"));
   if (phase_ == Phase::kCollecting) announce_failure();

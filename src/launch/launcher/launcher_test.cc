@@ -84,6 +84,25 @@ TEST(Launcher, KillsAtOnceWhenAskedASecondTime) {
   EXPECT_FALSE(result.failure.has_value());
 }
 
+// As a scheduler and a wrapper around the launcher do. Rank 0 goes on when the
+// launcher has taken the signals.
+TEST(Launcher, LeavesWorkersTheirGraceWhenSigtermIsRepeated) {
+  const TestDirectory folder;
+  const JobResult result = run_job(2, "cd " + folder.path().string() + R"(
+      repeat() {
+        kill -TERM $PPID; kill -HUP $PPID
+        until grep -q "ShdPnd:.*0000000000000000" /proc/$PPID/status; do :; done
+      }
+      trap 'if [ $RANK = 0 ]; then repeat; repeat; repeat; fi; exit 75' TERM
+      touch ready$RANK
+      until [ -e ready0 -a -e ready1 ]; do :; done
+      if [ $RANK = 0 ]; then kill -TERM $PPID; fi
+      while :; do :; done)",
+                                   24h);
+  EXPECT_EQ(result.signal, SIGTERM);
+  EXPECT_EQ(result.exit_code, 75);  // as where every rank has saved its state
+}
+
 TEST(Launcher, GivesWorkersTheirGraceWhenAskedWhileItLooksForACause) {
   const TestDirectory folder;
   // Rank 1 sends the signal as soon as rank 0 has ended.

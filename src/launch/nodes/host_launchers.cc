@@ -258,10 +258,10 @@ void HostLaunchers::take_signals() {
       for (const auto& host : hosts_)
         if (!host->has_ended() && !has_come(*host)) host->drop();
       end_within(options_.grace + kEnd);
-    } else {
+      signal_ = signal;
+    } else if (is_from_terminal(signal)) {
       end_within(kEndAtOnce);
     }
-    signal_ = signal;
   }
 }
 

@@ -74,4 +74,8 @@ bool asks_to_end(int signal) {
          signal == SIGQUIT;
 }
 
+bool is_from_terminal(int signal) {
+  return signal == SIGINT || signal == SIGQUIT;
+}
+
 }  // namespace lockstep

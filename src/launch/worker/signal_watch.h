@@ -18,6 +18,9 @@ namespace lockstep {
 
 // Whether a user, or a system that shuts down, asks by `signal` for the end.
 bool asks_to_end(int signal);
+// Whether such a signal comes from a user's terminal: a second one kills. Other
+// programs repeat SIGTERM, and their second one changes nothing.
+bool is_from_terminal(int signal);
 
 class SignalWatch {
  public:
