@@ -63,7 +63,7 @@ void add_run_flags(CLI::App& command, RunFlags& flags) {
                    "The program is a Python module, run by python3 -m");
   command.add_flag("--no-python", flags.python.no_python,
                    "Execute the program itself, also where its name ends in "
-                   ".py [only if it is executable]");
+                   ".py");
   add_launch_flags(command, flags.options.launch);
   add_reform_flags(command, flags.options.reform);
   add_stream_flags(command, flags.options.streams);

@@ -259,6 +259,24 @@ TEST(CommandLine, RunRefusesWhatCannotBe) {
                         "\"--nproc-per-node\"?"));
 }
 
+// As "$DIR" of a shell, where DIR is not set.
+TEST(CommandLine, RefusesAnEmptyPathAndTakesNoOtherWordForIt) {
+  for (const char* const flag : {"--log-dir", "--error-file"}) {
+    EXPECT_THAT(error_of({"run", flag, "", "true"}),
+                HasSubstr(std::string(flag) + " is empty"));
+    EXPECT_THAT(error_of({"run", (std::string(flag) + "=").c_str(), "true"}),
+                HasSubstr(std::string(flag) + " is empty"));
+  }
+  EXPECT_THAT(error_of({"run", "--nproc_per_node=", "true"}),
+              HasSubstr("--nproc-per-node is \"\""));
+  for (const char* const flag :
+       {"--checkpoint-dir=", "--output=", "--weights=", "--resume="})
+    EXPECT_THAT(error_of({"train", flag}), HasSubstr(" is empty"));
+  // The program's own.
+  EXPECT_THAT(parse_run({"true", "--log-dir="}).command,
+              ElementsAre("true", "--log-dir="));
+}
+
 TEST(CommandLine, RunRefusesFlagsThatCannotMatterOnOneHost) {
   EXPECT_THAT(
       error_of({"run", "--node-rank=9", "--nnodes=1", "true"}),

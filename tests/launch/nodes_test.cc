@@ -518,13 +518,15 @@ TEST(Run, GivesRanksAsManyDescriptorsAsTheSystemAllows) {
             std::to_string(std::min<rlim_t>(before.rlim_max, 65536)) + "\n");
 }
 
-TEST(Run, StartsPythonForAFileThatIsNotExecutable) {
+TEST(Run, StartsPythonForAFileOfPython) {
   const TestDirectory folder;
   const std::string script = folder / "script.py";
   std::ofstream(script) << "import os, sys\nprint(os.environ['RANK'], "
                            "sys.argv[1:])\n";
   EXPECT_EQ(run_lockstep({"run", script, "-x"}).out, "0 ['-x']\n");
   EXPECT_EQ(run_lockstep({"run", "--no-python", script}).exit_code, 126);
+  std::filesystem::permissions(script, std::filesystem::perms::owner_all);
+  EXPECT_EQ(run_lockstep({"run", script, "-x"}).out, "0 ['-x']\n");
   EXPECT_EQ(run_lockstep({"run", "-m", "platform", "--terse"}).exit_code, 0);
   EXPECT_EQ(run_lockstep({"run", "-m", "--no-python", "platform"}).exit_code,
             2);

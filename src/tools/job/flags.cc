@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -32,6 +33,18 @@ void take_dashes(const CLI::App& command, std::string& word) {
   if (has_flag(command, flag)) word.replace(0, flag.size(), flag);
 }
 
+// Makes two words of "--log-dir=", for which CLI11 takes the next word as
+// value.
+void give_empty_value(const CLI::App& command, std::vector<std::string>& words,
+                      std::size_t at) {
+  std::string& word = words[at];
+  if (!word.starts_with("--") || word.find('=') + 1 != word.size()) return;
+  const std::string flag = word.substr(0, word.size() - 1);
+  if (!has_flag(command, flag)) return;
+  word = flag;
+  words.insert(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, "");
+}
+
 // CLI11 does not support names of two letters after one dash, nor several
 // spellings of a name. A program's own arguments do not change.
 void take_spellings(const CLI::App& command, std::vector<std::string>& words) {
@@ -39,10 +52,26 @@ void take_spellings(const CLI::App& command, std::vector<std::string>& words) {
     if (!words[i].starts_with('-') && command.get_prefix_command()) return;
     if (words[i] == "-np") words[i] = "-n";
     take_dashes(command, words[i]);
+    give_empty_value(command, words, i);
     const CLI::Option* option = words[i].starts_with('-')
                                     ? command.get_option_no_throw(words[i])
                                     : nullptr;
     if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+  }
+}
+
+// An unset variable of a shell must not mean that nothing is saved.
+void refuse_empty_paths(const CLI::App& command) {
+  constexpr std::array<std::string_view, 3> kPaths{"DIR", "FILE", "PATH"};
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    const auto is_in = [&](std::string_view path) {
+      return type.find(path) != std::string::npos;
+    };
+    if (std::ranges::any_of(kPaths, is_in) &&
+        std::ranges::count(option->results(), "") > 0)
+      throw InvalidArgument(fmt::format(
+          "{} is empty; give it a value, or leave it out", option->get_name()));
   }
 }
 
@@ -127,6 +156,7 @@ void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
                words.end());  // CLI11 expects them in reverse order
   try {
     command.parse(std::move(words));
+    refuse_empty_paths(command);
   } catch (const CLI::Success&) {
     throw;
   } catch (const CLI::ArgumentMismatch& error) {

@@ -138,9 +138,10 @@ std::vector<std::string> command_of(std::vector<std::string> program,
         "--module runs a Python module, which --no-python forbids: leave one "
         "of them out");
   const std::string& file = program.front();
-  const bool is_script = file.ends_with(".py") &&
-                         ::access(file.c_str(), R_OK) == 0 &&
-                         ::access(file.c_str(), X_OK) != 0;
+  // Also an executable one, as under torchrun: some file systems and archives
+  // make every file executable.
+  const bool is_script =
+      file.ends_with(".py") && ::access(file.c_str(), R_OK) == 0;
   if (python.no_python || !(python.module || is_script)) return program;
   if (python.module) program.insert(program.begin(), "-m");
   program.insert(program.begin(),

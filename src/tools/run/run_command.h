@@ -76,7 +76,7 @@ struct RunOptions {
 };
 
 // The command that starts `program`: python3 runs a module, and a file that
-// ends in .py and is not executable, unless `no_python`.
+// ends in .py, unless `no_python`.
 std::vector<std::string> command_of(std::vector<std::string> program,
                                     const PythonFlags& python,
                                     const EnvironmentLookup& lookup);
