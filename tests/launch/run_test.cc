@@ -172,6 +172,11 @@ TEST(Run, RefusesALogFolderThatARunningJobUses) {
   EXPECT_EQ(run_lockstep(with_logs(shell_workers(1, "echo third"))).exit_code,
             0);
   EXPECT_EQ(contents(folder / "rank-0.log"), "third\n");
+  // The earlier job's log is kept, under the next number.
+  EXPECT_EQ(contents(folder / "rank-0.log.1"), "first\nlast\n");
+  run_lockstep(with_logs(shell_workers(1, "echo fourth")));
+  EXPECT_EQ(contents(folder / "rank-0.log"), "fourth\n");
+  EXPECT_EQ(contents(folder / "rank-0.log.2"), "third\n");
 }
 
 // Issue 21, point 5: rank 0 ends by an exception because rank 1 has ended.

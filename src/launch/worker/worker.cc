@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -72,8 +73,26 @@ void make_log_folder(const std::filesystem::path& folder) {
         error.value());
 }
 
-// The log stays locked while the job runs, so that no other job empties it. A
-// file system without locks has only O_APPEND, which keeps both jobs' later
+// Renames the log of an earlier job: PATH.1, or the next number that is free.
+// Returns whether that was necessary and possible; the log must be locked.
+bool set_earlier_log_aside(const std::string& path) {
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
+      status.st_size == 0)
+    return false;
+  constexpr int kMostLogs = 10000;
+  for (int number = 1; number < kMostLogs; ++number) {
+    const std::string aside = fmt::format("{}.{}", path, number);
+    // Unlike rename(), link() replaces no file.
+    if (::link(path.c_str(), aside.c_str()) == 0)
+      return ::unlink(path.c_str()) == 0;
+    if (errno != EEXIST) break;
+  }
+  return false;
+}
+
+// The log stays locked while the job runs, so that no other job sets it aside.
+// A file system without locks has only O_APPEND, which keeps both jobs' later
 // lines.
 FileDescriptor make_log(const std::string& path) {
   make_log_folder(std::filesystem::path(path).parent_path());
@@ -96,6 +115,7 @@ FileDescriptor make_log(const std::string& path) {
         fmt::format("a job that is still running writes {}; name another "
                     "folder with --log-dir",
                     path));
+  if (log && set_earlier_log_aside(path)) return make_log(path);
   // EINVAL: a pipe or a device, which holds no earlier job's lines.
   if (!log || (::ftruncate(log.get(), 0) != 0 && errno != EINVAL))
     throw SystemError(fmt::format("cannot create the log {}", path), errno);
