@@ -155,6 +155,17 @@ TEST(Output, OnATerminalCannotBeReadForKeys) {
   EXPECT_TRUE(command.wait_for("refused tty", 2));
 }
 
+TEST(Output, OnATerminalShowsTheStatesOfABarBeforeItsEnd) {
+  const Gate go_on;
+  LaunchedCommand command(
+      shell_workers(2, "printf 'at 1 %%\\rat 2 %%'; if [ $RANK = 0 ]; then " +
+                           go_on.wait() + "fi; echo ' at the end'"),
+      {}, Terminal::kPseudo);
+  EXPECT_TRUE(command.wait_for("at 1 %\n"));
+  go_on.open();
+  EXPECT_THAT(command.finish().out, HasSubstr("at 2 % at the end\n"));
+}
+
 TEST(Output, OnATerminalHearsOfItsNewSize) {
   LaunchedCommand command(
       shell_workers(2,

@@ -86,4 +86,13 @@ void OutputTagger::finish() {
   cut_ = false;
 }
 
+std::string_view OutputTagger::overwritten() const {
+  const std::string_view text = partial_;
+  const std::size_t last = text.find_last_not_of('\r', text.rfind('\r'));
+  if (text.rfind('\r') == text.npos || last == text.npos) return {};
+  const std::size_t before = text.rfind('\r', last);
+  const std::size_t begin = before == text.npos ? 0 : before + 1;
+  return text.substr(begin, last + 1 - begin);
+}
+
 }  // namespace lockstep

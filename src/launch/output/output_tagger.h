@@ -36,6 +36,10 @@ class OutputTagger {
   // Passes on a last line without a newline.
   void finish();
 
+  // What a terminal last showed of a line that has begun, before a carriage
+  // return; empty without one. The text after that return may be incomplete.
+  std::string_view overwritten() const;
+
  private:
   void take(std::string_view part);
   void cut();

@@ -120,6 +120,22 @@ TEST(OutputTagger, IsNotFilledByABarThatNeverEndsItsLine) {
   EXPECT_THAT(tagged.lines, ElementsAre("done", ""));
 }
 
+TEST(OutputTagger, TellsTheLastWholeStateOfAProgressBar) {
+  Tagged tagged;
+  EXPECT_EQ(tagged.tagger.overwritten(), "");
+  tagged.tagger.add("a line\n50 % of one state");
+  EXPECT_EQ(tagged.tagger.overwritten(), "");
+  tagged.tagger.add("\r");
+  EXPECT_EQ(tagged.tagger.overwritten(), "50 % of one state");
+  tagged.tagger.add("60");
+  EXPECT_EQ(tagged.tagger.overwritten(), "50 % of one state");
+  tagged.tagger.add(" %\r\r");
+  EXPECT_EQ(tagged.tagger.overwritten(), "60 %");
+  tagged.tagger.add("100 %\n\r\r");
+  EXPECT_EQ(tagged.tagger.overwritten(), "");
+  EXPECT_THAT(tagged.lines, ElementsAre("a line", "100 %"));
+}
+
 TEST(OutputTagger, GivesTheSameLinesHoweverTheBytesArrive) {
   const unsigned seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

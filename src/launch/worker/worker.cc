@@ -46,10 +46,16 @@ void set_variable(std::vector<std::string>& environment,
   environment.push_back(name + "=" + value);
 }
 
+// With a log no worker writes to one, because a log should hold no colours and
+// bars.
+bool is_on_terminal(OutputStream stream, const Screen& screen,
+                    const WorkerOptions& options) {
+  return options.log_path.empty() && screen.window(stream).has_value();
+}
+
 // A worker writes to pseudo-terminals when the launcher writes to a terminal,
-// so it buffers at most a line. With a log it does not, because a log should
-// hold no colours and bars. A pager on a terminal would wait for keys, which no
-// worker receives.
+// so it buffers at most a line. A pager on a terminal would wait for keys,
+// which no worker receives.
 WorkerCommand with_terminals(WorkerCommand command, const Screen& screen,
                              const std::string& tag,
                              const WorkerOptions& options) {
@@ -154,12 +160,14 @@ Worker::Worker(const WorkerOptions& options, WorkerCommand command,
            OutputTagger(tag_,
                         [this](std::string_view line) {
                           show_line(OutputStream::kOut, line);
-                        })},
+                        }),
+           is_on_terminal(OutputStream::kOut, screen, options)},
       err_{OutputStream::kErr, &process_.standard_error,
            OutputTagger(tag_,
                         [this](std::string_view line) {
                           show_line(OutputStream::kErr, line);
-                        })},
+                        }),
+           is_on_terminal(OutputStream::kErr, screen, options)},
       records_(
           "", [this](std::string_view line) { show_record(line); },
           kMaxProgressLineBytes) {}
@@ -183,6 +191,7 @@ bool Worker::read_output(Channel& channel) {
     if (raw_ && is_shown(channel.stream))
       screen_.print_bytes(channel.stream, bytes);
     channel.tagger.add(bytes);
+    show_state(channel);
   });
 }
 
@@ -214,6 +223,20 @@ void Worker::show_line(OutputStream stream, std::string_view line) {
   lines_before_ = screen_.lines();
   printed_elsewhere_ |= !is_shown(stream) || (stream == OutputStream::kOut &&
                                               !screen_.is_one_place());
+}
+
+// A bar of one of several ranks becomes a line at most once a second, because
+// the line that the bar overwrites comes only at its end.
+void Worker::show_state(Channel& channel) {
+  constexpr std::chrono::seconds kBetweenStates{1};
+  if (raw_ || !channel.on_terminal || !is_shown(channel.stream) ||
+      !channel.next_state.expired())
+    return;
+  const std::string_view state = channel.tagger.overwritten();
+  if (state.empty() || state == channel.state) return;
+  channel.state = state;
+  channel.next_state = Deadline(kBetweenStates);
+  pass_on(channel.stream, tag_ + channel.state);
 }
 
 void Worker::pass_on(OutputStream stream, std::string_view line) {

@@ -7,9 +7,11 @@
 //          job writes that log.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
+#include "lockstep/base/deadline.h"
 #include "src/launch/output/line_folder.h"
 #include "src/launch/output/line_tail.h"
 #include "src/launch/output/output_tagger.h"
@@ -76,6 +78,11 @@ class Worker {
     OutputStream stream;
     FileDescriptor* pipe;
     OutputTagger tagger;
+    bool on_terminal = false;
+    // Of a bar that carriage returns overwrite: the last state shown, and when
+    // the next one may be.
+    std::string state{};
+    Deadline next_state = Deadline(std::chrono::seconds(0));
   };
 
   bool read_output(Channel& channel);
@@ -83,6 +90,7 @@ class Worker {
   void share_screen();
   void show_record(std::string_view line);
   void show_line(OutputStream stream, std::string_view line);
+  void show_state(Channel& channel);
   void pass_on(OutputStream stream, std::string_view line);
   void keep_log(std::string_view bytes);
   bool is_shown(OutputStream stream) const;
