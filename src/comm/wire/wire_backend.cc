@@ -58,6 +58,17 @@ std::vector<int> others_of(const GroupIdentity& identity) {
   return others;
 }
 
+// Whether this rank itself has ended the connections.
+bool is_closed_here(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TransportError& closed) {
+    return closed.status() == kTransportClosed;
+  } catch (...) {
+    return false;
+  }
+}
+
 class WireBackend : public Backend,
                     public PendingWork,
                     public std::enable_shared_from_this<WireBackend> {
@@ -109,6 +120,7 @@ class WireBackend : public Backend,
   Work start_message(const Operation& operation);
   // Whether a collective is in flight.
   bool is_busy();
+  bool is_leaving();
   bool settled(std::uint64_t ticket) const {
     return completed_.load() >= ticket || broken_;
   }
@@ -393,11 +405,19 @@ void WireBackend::check_peers() {
   std::rethrow_exception(error());
 }
 
+bool WireBackend::is_leaving() {
+  const MutexLock lock(queue_mutex_);
+  return stopping_;
+}
+
 // Does nothing if the operation completes meanwhile.
 void WireBackend::fail(const WireCore::Failure& failure) noexcept {
   const MutexLock one(fault_mutex_);
   if (broken_) return;
-  const std::exception_ptr told = core_->give_up(failure);
+  // leave() tells the other ranks, and has closed the transport.
+  const std::exception_ptr told = is_closed_here(failure.error) && is_leaving()
+                                      ? group_was_left(identity_)
+                                      : core_->give_up(failure);
   if (!told) return;
   {
     const MutexLock lock(queue_mutex_);
