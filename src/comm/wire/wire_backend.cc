@@ -82,7 +82,10 @@ class WireBackend : public Backend,
         way_(std::move(way)) {
     if (!core_) return;
     control_ = std::make_unique<ControlExchange>(*core_);
-    matcher_ = std::make_unique<WireMessageMatcher>(*core_);
+    matcher_ = std::make_unique<WireMessageMatcher>(
+        *core_, [this](const auto& message, const std::exception_ptr& error) {
+          fail_message(message, error);
+        });
     // The ranks of this host may be connected to this one in no other way.
     if (!way_ || !way_->has_peers_on_host()) return;
     core_->know_host(
@@ -118,6 +121,8 @@ class WireBackend : public Backend,
 
  private:
   Work start_message(const Operation& operation);
+  void fail_message(const WireMessageMatcher::Pointer& message,
+                    const std::exception_ptr& error) noexcept;
   // Whether a collective is in flight.
   bool is_busy();
   bool is_leaving();
@@ -292,13 +297,17 @@ void WireBackend::wait_for_message(const WireMessageMatcher::Pointer& message,
     matcher_->wait(message, deadline);
     return;
   } catch (...) {
-    const auto completed = [&] {
-      return matcher_->done(message) && !message->error;
-    };
-    fail({std::current_exception(), message->operation, message->begun,
-          completed});
+    fail_message(message, std::current_exception());
   }
   if (!message->done) std::rethrow_exception(error());
+}
+
+void WireBackend::fail_message(const WireMessageMatcher::Pointer& message,
+                               const std::exception_ptr& error) noexcept {
+  const auto completed = [&] {
+    return matcher_->done(message) && !message->error;
+  };
+  fail({error, message->operation, message->begun, completed});
 }
 
 std::shared_ptr<Queued> WireBackend::oldest_until(std::uint64_t ticket) {
