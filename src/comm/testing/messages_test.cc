@@ -224,6 +224,21 @@ TEST_P(Messages, ThatDoNotFitEndTheGroupOnBothSides) {
     });
 }
 
+// The callers only poll.
+TEST_P(Messages, ThatNeverComeEndAtTheirDeadline) {
+  if (GetParam() == std::string("reference"))
+    GTEST_SKIP() << "a receive runs when the caller waits for it";
+  run(2, [](ProcessGroup& group) {
+    std::vector<float> values(10);
+    const Work message =
+        group.irecv(view(values), 1 - group.rank(), 0, {.timeout = 50ms});
+    const Deadline deadline(kTimeout);
+    while (!message.done() && !deadline.expired()) std::this_thread::yield();
+    EXPECT_TRUE(message.done());
+    EXPECT_THROW(message.wait(), Error);
+  });
+}
+
 TEST_P(Messages, ThatNeverComeAreATimeout) {
   run(2, [](ProcessGroup& group) {
     std::vector<float> values(10);

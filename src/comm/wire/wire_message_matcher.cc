@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "src/comm/operation/peer_checks.h"
 #include "src/comm/wire/start_thread.h"
 
 namespace lockstep {
@@ -124,18 +125,33 @@ void WireMessageMatcher::run_postman() {
     postman_wakes_.wait_for(lock, nap);
     nap = std::min(2 * nap, kLongestNap);
     if (!stopping_ && waiters_ == 0 && !pumped_) advance();
-    report_misfit(lock);
+    report_misfit();
+    report_overdue();
   }
 }
 
-// The sender and the receiver may both wait for something else meanwhile.
-void WireMessageMatcher::report_misfit(MutexLock& lock) {
-  const Pointer message = std::exchange(misfit_, nullptr);
-  if (!message) return;
-  const std::exception_ptr error = message->error;
-  lock.unlock();
+void WireMessageMatcher::report(const Pointer& message,
+                                const std::exception_ptr& error) {
+  mutex_.unlock();
   fail_(message, error);
-  lock.lock();
+  mutex_.lock();
+}
+
+// The sender and the receiver may both wait for something else meanwhile.
+void WireMessageMatcher::report_misfit() {
+  const Pointer message = std::exchange(misfit_, nullptr);
+  if (message) report(message, std::exception_ptr(message->error));
+}
+
+// A caller may only poll. A waiting thread ends its wait by itself.
+void WireMessageMatcher::report_overdue() {
+  const auto now = Deadline::Clock::now();
+  if (now < next_check_) return;
+  next_check_ = now + kPeerCheckInterval;
+  for (const auto* pending : {&wanted_, &moving_})
+    for (const Pointer& message : *pending)
+      if (message->deadline.expired() && !settled(*message))
+        return report(Pointer(message), std::make_exception_ptr(WaitExpired()));
 }
 
 void WireMessageMatcher::send(WireMessage& message) {
@@ -320,7 +336,7 @@ void WireMessageMatcher::wait(const Pointer& message, Deadline deadline) {
   MutexLock lock(mutex_);
   while (true) {
     if (!pumped_ && !settled(*message)) advance();
-    report_misfit(lock);
+    report_misfit();
     if (settled(*message)) break;
     const bool alone = waiters_ == 1 && message->operation.peer != kAnySource;
     doze(lock, *message, alone ? kLoneNap : nap);

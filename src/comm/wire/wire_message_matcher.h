@@ -113,7 +113,10 @@ class WireMessageMatcher {
       LOCKSTEP_REQUIRES(mutex_);
   void deliver(const Pointer& message, int from, const Envelope& envelope,
                const std::byte* elements) LOCKSTEP_REQUIRES(mutex_);
-  void report_misfit(MutexLock& lock) LOCKSTEP_REQUIRES(mutex_);
+  void report(const Pointer& message, const std::exception_ptr& error)
+      LOCKSTEP_REQUIRES(mutex_);
+  void report_misfit() LOCKSTEP_REQUIRES(mutex_);
+  void report_overdue() LOCKSTEP_REQUIRES(mutex_);
   bool is_idle() const LOCKSTEP_REQUIRES(mutex_) {
     return wanted_.empty() && moving_.empty() && !misfit_;
   }
@@ -146,6 +149,7 @@ class WireMessageMatcher {
 
   std::condition_variable_any postman_wakes_;
   bool parked_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Deadline::Clock::time_point next_check_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread postman_ LOCKSTEP_GUARDED_BY(mutex_);
   std::optional<MessageTransport::ConnectionWatch> watch_;
