@@ -144,6 +144,9 @@ void HostExchange::compare_inside(Call& call) {
   const Buffer all = as_buffer(all_);
   Operation gather =
       within_host(OperationKind::kAllGather, call.operation, call.deadline);
+  // A rank of this host may be late while another host is gone.
+  const auto check = [&] { call.control.check(peers()); };
+  const WireCore::Needed needed(call.core, check);
   gather.inputs = {&own, 1};
   gather.outputs = {&all, 1};
   carry_out(call, gather);
@@ -158,6 +161,10 @@ void HostExchange::compare_inside(Call& call) {
 // On the first rank of the host.
 void HostExchange::compare_hosts(const Call& call) {
   write_message(call);
+  // The other ranks of this host have given their parts, but get no result yet.
+  const WireCore::Needed needed(
+      call.core, [this] { here_.check_peers(); },
+      [&] { return behind_late_ranks(call.control); });
   const std::vector<AnnouncedCall> firsts = call.control.run(
       others_, call.own,
       [this](int, std::span<std::byte> room) {
@@ -181,6 +188,20 @@ void HostExchange::compare_hosts(const Call& call) {
   }
   if (!agree)
     throw Mismatch(describe_mismatch(calls, rank_, call.core.identity().name));
+}
+
+// The other ranks of the hosts whose first rank has not sent its message: this
+// rank is not connected to them.
+std::vector<int> HostExchange::behind_late_ranks(
+    ControlExchange& control) const {
+  std::vector<int> ranks;
+  for (const int first : others_) {
+    if (control.has_come(first)) continue;
+    const auto& all =
+        hosts_.ranks_of[index_of(hosts_.host_of[index_of(first)])];
+    ranks.insert(ranks.end(), all.begin() + 1, all.end());
+  }
+  return ranks;
 }
 
 // Makes message_: what this host tells every other one, besides its first
@@ -276,7 +297,7 @@ void HostExchange::deliver(const Call& call) const {
 void HostExchange::carry_out(const Call& call, Operation operation) {
   operation.attended = true;
   inside_ = here_.start(operation);
-  here_.wait(call.core, inside_);
+  here_.wait(call.core, inside_, call.deadline);
   inside_ = {};
 }
 

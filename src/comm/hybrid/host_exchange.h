@@ -62,6 +62,7 @@ class HostExchange {
   Combine choose(Call& call) const;
   void compare_inside(Call& call);
   void compare_hosts(const Call& call);
+  std::vector<int> behind_late_ranks(ControlExchange& control) const;
   void write_message(const Call& call);
   void append_part(const Call& call);
   const std::byte* elements_of(int index) const;

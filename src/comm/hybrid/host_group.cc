@@ -26,6 +26,11 @@ GroupIdentity identity_on_host(const GroupIdentity& whole, int host,
   return identity;
 }
 
+struct Cleared {
+  std::function<void()>& function;
+  ~Cleared() { function = nullptr; }
+};
+
 // A group that has ended no longer knows the ranks it waited for, but its error
 // names them.
 std::vector<int> ranks_named_missing(std::string_view text) {
@@ -89,6 +94,7 @@ HostGroup HostGroup::duplicate(const GroupIdentity& whole, int number) const {
 
 Work HostGroup::start(Operation operation) {
   operation.sequence = ++sequence_;
+  operation.meanwhile = meanwhile_.get();
   return backend_->start(operation);
 }
 
@@ -137,8 +143,11 @@ void HostGroup::wait(const Work& work) {
   }
 }
 
-void HostGroup::wait(WireCore& core, const Work& work) {
+void HostGroup::wait(WireCore& core, const Work& work, Deadline deadline) {
   core.waits_inside([this, work] { return missing(work); });
+  WireCore::Vigil vigil(core, deadline);
+  *meanwhile_ = [&vigil] { vigil.check_others(); };
+  const Cleared cleared{*meanwhile_};
   wait(work);
   core.waits_inside(nullptr);
 }

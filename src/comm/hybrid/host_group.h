@@ -6,6 +6,7 @@
 // Errors:  wait() throws exceptions that WireCore::give_up() accepts.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -48,8 +49,9 @@ class HostGroup {
   // Waits for `work`, which start() returned.
   void wait(const Work& work);
   // The same in an operation of the whole group, `core`, whose missing() names
-  // the ranks that `work` waits for meanwhile.
-  void wait(WireCore& core, const Work& work);
+  // the ranks that `work` waits for meanwhile. Throws too when the whole group
+  // has ended elsewhere (WireCore::Vigil).
+  void wait(WireCore& core, const Work& work, Deadline deadline);
 
   // Returns when no thread touches the memory of `work` any more. `work` may
   // have failed.
@@ -73,6 +75,9 @@ class HostGroup {
   const int host_;
   const std::vector<int> ranks_;
   const std::shared_ptr<Backend> backend_;
+  // What a waiting thread calls; its address stays when this object moves.
+  const std::shared_ptr<std::function<void()>> meanwhile_ =
+      std::make_shared<std::function<void()>>();
   std::uint64_t sequence_ = 0;
 };
 

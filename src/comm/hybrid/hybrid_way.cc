@@ -60,7 +60,9 @@ class Passage {
   void start_first(std::size_t c);
   void finish(std::size_t c);
   void complete_last(std::size_t end);
-  void wait_inside(const Work& work) { parts_.here.wait(parts_.core, work); }
+  void wait_inside(const Work& work) {
+    parts_.here.wait(parts_.core, work, parts_.deadline);
+  }
   Work move_blocks(OperationKind kind, std::size_t c);
   Work broadcast_chunk(std::size_t c);
   SharePlan wire_plan();

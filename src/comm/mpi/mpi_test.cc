@@ -177,6 +177,18 @@ TEST_F(RanksOfMpirun, NameTheOneThatLeft) {
   EXPECT_THAT(ended.output, HasSubstr("it left the group"));
 }
 
+TEST_F(RanksOfMpirun, NameTheOneThatLeftWhileAnotherIsLate) {
+  for (const int late : {1, 2}) {
+    const std::string victim = std::to_string(3 - late);
+    const Ended ended =
+        run(3, "mpi", "be_late_while_one_is_gone",
+            {"OMPI_MCA_orte_enable_recovery=1", "LEAVES=1",
+             "LATE=" + std::to_string(late), "VICTIM=" + victim});
+    EXPECT_THAT(ended.output,
+                HasSubstr(of_rank(0, "PeerFailure of rank " + victim)));
+  }
+}
+
 TEST_F(RanksOfMpirun, AllEndWhenOneIsKilled) {
   const Ended ended = run(3, "mpi", "die");
   EXPECT_EQ(ended.code, 128 + SIGKILL);

@@ -11,6 +11,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -139,6 +140,10 @@ struct Operation {
   // The caller waits for it at once, and advances it while it waits: a backend
   // need not wake a thread for it.
   bool attended = false;
+  // If set, a thread that waits for it for long calls this about every 50 ms
+  // (on `shm`). What it throws ends the wait but not the operation, so that the
+  // caller must abort the group.
+  const std::function<void()>* meanwhile = nullptr;
   // Its number in the recorder.
   std::uint64_t record = kNotRecorded;
 };

@@ -435,6 +435,7 @@ void ShmBackend::wait_for(const WaitTarget& target,
       if (bell_.wait(ready, timeout)) continue;
       check_peers(target, limit, begun, &announced);
       check_flights();
+      target.call_meanwhile();
     }
     if (target.complete()) announced.end();
   }

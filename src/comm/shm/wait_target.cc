@@ -76,6 +76,15 @@ Deadline WaitTarget::deadline() const {
   return deadline;
 }
 
+void WaitTarget::call_meanwhile() const {
+  if (message_ != nullptr) return;
+  const std::function<void()>* meanwhile = nullptr;
+  collectives_->visit(ticket_, [&](PendingCollective& collective) {
+    meanwhile = collective.operation().meanwhile;
+  });
+  if (meanwhile != nullptr && *meanwhile) (*meanwhile)();
+}
+
 Deadline::Clock::time_point WaitTarget::begun() const {
   if (message_ != nullptr) return message_->begun;
   auto when = Deadline::Clock::now();

@@ -46,6 +46,8 @@ class WaitTarget {
                                Deadline::Clock::time_point waited_since) const;
 
   Deadline deadline() const;
+  // Calls Operation::meanwhile.
+  void call_meanwhile() const;
   // When the operation began.
   Deadline::Clock::time_point begun() const;
 

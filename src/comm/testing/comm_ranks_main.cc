@@ -341,6 +341,44 @@ int leave_early() {
   return 0;
 }
 
+// While all ranks but LATE wait in a collective, rank VICTIM dies or, with
+// LEAVES, leaves. LATE comes once the others have noticed that. With HOSTS,
+// every two ranks are on a host of their own.
+int be_late_while_one_is_gone() {
+  using std::chrono::minutes;
+  const std::string host = std::to_string(number_from("RANK", 0) / 2);
+  if (std::getenv("HOSTS") != nullptr)
+    ::setenv("LOCKSTEP_HOST_ID", host.c_str(), 1);
+  const auto group = join();
+  const int rank = group->rank();
+  const auto store = group->core().world()->store();
+  const int late = number_from("LATE", 0), victim = number_from("VICTIM", 1);
+  const auto await_others = [&](const std::string& what) {
+    for (int other = 0; other < group->size(); ++other)
+      if (other != late && other != victim)
+        store->get(what + std::to_string(other), minutes(2));
+  };
+  group->barrier().wait();
+  if (rank == victim) {
+    await_others("waits/");
+    if (std::getenv("LEAVES") == nullptr) ::raise(SIGKILL);
+    group->leave();
+    await_others("noticed/");
+    return 0;
+  }
+  if (rank == late) await_others("noticed/");
+  std::vector<float> data(static_cast<std::size_t>(number_from("COUNT", 1)), 1);
+  const Work work = group->all_reduce(view(data), ReduceOp::kSum);
+  store->set("waits/" + std::to_string(rank), {}, minutes(2));
+  try {
+    work.wait();
+  } catch (const Error&) {
+    store->set("noticed/" + std::to_string(rank), {}, minutes(2));
+    throw;
+  }
+  return 0;
+}
+
 int die() {
   const auto group = join();
   group->barrier().wait();
@@ -603,6 +641,7 @@ int run(const std::string& name) {
       {"all_reduce_for_ever", all_reduce_for_ever},
       {"mismatch", mismatch},
       {"leave_early", leave_early},
+      {"be_late_while_one_is_gone", be_late_while_one_is_gone},
       {"die", die},
       {"die_while_a_group_forms", die_while_a_group_forms},
       {"die_before_the_default_group", die_before_the_default_group},

@@ -204,6 +204,41 @@ TEST_P(Messages, ThatDoNotFitAreAMismatchThatNamesBothSides) {
   });
 }
 
+// The ranks may wait for something else, or not at all.
+TEST_P(Messages, ThatDoNotFitEndTheGroupOnBothSides) {
+  if (GetParam() == std::string("reference"))
+    GTEST_SKIP() << "a receive runs when the caller waits for it";
+  for (const std::size_t count : {10, 100'000})
+    run(2, [count](ProcessGroup& group) {
+      std::vector<float> values(count), sum(1);
+      const Work message =
+          group.rank() == 0
+              ? group.isend(view(values), 1)
+              : group.irecv(Buffer{values.data(), 9, DataType::kFloat32}, 0);
+      const Deadline deadline(kTimeout);
+      const auto reduce = [&] {
+        while (!deadline.expired())
+          group.all_reduce(view(sum), ReduceOp::kSum).wait(kTimeout);
+      };
+      EXPECT_THROW(reduce(), Mismatch) << count << ", rank " << group.rank();
+    });
+}
+
+// The callers only poll.
+TEST_P(Messages, ThatNeverComeEndAtTheirDeadline) {
+  if (GetParam() == std::string("reference"))
+    GTEST_SKIP() << "a receive runs when the caller waits for it";
+  run(2, [](ProcessGroup& group) {
+    std::vector<float> values(10);
+    const Work message =
+        group.irecv(view(values), 1 - group.rank(), 0, {.timeout = 50ms});
+    const Deadline deadline(kTimeout);
+    while (!message.done() && !deadline.expired()) std::this_thread::yield();
+    EXPECT_TRUE(message.done());
+    EXPECT_THROW(message.wait(), Error);
+  });
+}
+
 TEST_P(Messages, ThatNeverComeAreATimeout) {
   run(2, [](ProcessGroup& group) {
     std::vector<float> values(10);

@@ -268,6 +268,58 @@ TEST(AKilledRank, IsNamedWhereTheKernelHasNoPidfds) {
     kill_somewhere(3, seed + round, {"WITHOUT_PIDFD=1"});
 }
 
+// `late` enters the collective only once all others have named `victim`.
+void expect_to_be_noticed(int ranks, int late, int victim,
+                          std::vector<std::string> environment) {
+  environment.push_back("LATE=" + std::to_string(late));
+  environment.push_back("VICTIM=" + std::to_string(victim));
+  RankProcesses processes(ranks, ranks_program("be_late_while_one_is_gone"),
+                          environment);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const int code = processes.wait_for_end(rank, kTimeout);
+    if (rank == victim) continue;
+    EXPECT_EQ(code, 10);
+    EXPECT_NE(processes.output(rank).find("PeerFailure of rank " +
+                                          std::to_string(victim)),
+              std::string::npos)
+        << "late: " << late << ", victim: " << victim << ", rank " << rank
+        << ":\n"
+        << processes.output(rank);
+  }
+}
+
+// LOCKSTEP_CHECK=off: the elements travel without a comparison of the calls.
+TEST(ARankThatIsGone, IsNoticedOnTheWireWhileAnotherRankIsLate) {
+  for (const std::vector<std::string>& how :
+       {std::vector<std::string>{},
+        {"LEAVES=1"},
+        {"LOCKSTEP_CHECK=off", "COUNT=100000"},
+        {"LOCKSTEP_CHECK=off", "COUNT=100000", "LEAVES=1"}})
+    for (int late = 0; late < 3; ++late)
+      for (int victim = 0; victim < 3; ++victim) {
+        if (victim == late) continue;
+        auto environment = how;
+        environment.push_back("LOCKSTEP_BACKEND=gloo");
+        expect_to_be_noticed(3, late, victim, environment);
+      }
+}
+
+// A rank that leaves while the first rank of its host is late is connected to
+// no other rank.
+TEST(ARankThatIsGone, IsNoticedOnEachHostWhileAnotherRankIsLate) {
+  for (int late = 0; late < 4; ++late)
+    for (int victim = 0; victim < 4; ++victim) {
+      if (victim == late) continue;
+      expect_to_be_noticed(4, late, victim,
+                           {"HOSTS=2", "LOCKSTEP_BACKEND=hybrid"});
+      const bool is_seen = late % 2 != 0 || victim != late + 1;
+      if (is_seen)
+        expect_to_be_noticed(
+            4, late, victim,
+            {"HOSTS=2", "LOCKSTEP_BACKEND=hybrid", "LEAVES=1"});
+    }
+}
+
 // The store ends with rank 0: with the killed rank, or with a survivor that
 // ends before the other.
 TEST(AKilledRank, IsNamedOnTheWireWhenTheStoreEndsAsWell) {

@@ -58,6 +58,7 @@ std::vector<AnnouncedCall> ControlExchange::run(std::span<const int> peers,
                                                 const FillExtra& extra,
                                                 Deadline deadline) {
   last_.assign(peers.begin(), peers.end());
+  const WireCore::Needed needed(core_, [this] { check(last_); });
   Arrivals arrivals(core_);
   for (const int rank : peers) {
     begin_with(rank);
@@ -72,6 +73,14 @@ std::vector<AnnouncedCall> ControlExchange::run(std::span<const int> peers,
     core_.saw(rank, theirs.signature);
   }
   return all;
+}
+
+void ControlExchange::check(std::span<const int> peers) {
+  for (const int rank : peers) {
+    begin_with(rank);
+    in(rank).request.done();
+    peer(rank).out.request.done();
+  }
 }
 
 const std::byte* ControlExchange::extra(int rank) const {

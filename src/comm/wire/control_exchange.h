@@ -46,6 +46,13 @@ class ControlExchange {
   // The extra bytes from `rank` in the last run(); valid until finish().
   const std::byte* extra(int rank) const;
 
+  // Throws if a message to or from one of `peers` in the next run(), or in the
+  // present one, cannot come or go.
+  void check(std::span<const int> peers);
+
+  // Whether the message of `rank` in the present run() has come.
+  bool has_come(int rank) { return in(rank).request.done(); }
+
   // The caller no longer needs the messages of the last run().
   void finish(Deadline deadline);
 

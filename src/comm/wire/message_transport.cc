@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
 
 namespace lockstep {
 
@@ -298,7 +299,11 @@ void MessageTransport::close() noexcept {
 
 void MessageTransport::fail(LockstepTransportStatus status,
                             const LockstepTransportOutcome& outcome) {
-  throw TransportError(status, outcome.peer, outcome.text);
+  const std::string_view text = outcome.text;
+  if (text.empty() && status == kTransportClosed)
+    throw TransportError(status, outcome.peer,
+                         "this rank has closed the group's connections");
+  throw TransportError(status, outcome.peer, std::string(text));
 }
 
 }  // namespace lockstep

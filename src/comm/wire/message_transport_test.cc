@@ -170,7 +170,7 @@ TEST_F(AMessageToARankThatIsNotConnected, FailsEveryReceiveForOwnTrouble) {
   parts.transport = transport_;
   parts.fault = std::make_unique<GroupFault>(open_store("memory:"), "fault");
   WireCore core(std::move(parts));
-  WireMessageMatcher matcher(core);
+  WireMessageMatcher matcher(core, nullptr);
   std::vector<int> data(3);
   const Buffer buffer = view(data);
   const auto status_of = [&](int source) {

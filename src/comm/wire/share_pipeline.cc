@@ -41,6 +41,7 @@ SharePipeline::SharePipeline(WireCore& core, const SharePlan& plan, int tag,
 }
 
 void SharePipeline::run() {
+  const WireCore::Needed needed(core_, [this] { check(); });
   for (std::size_t number = 0; number < segments_ + kDepth; ++number) {
     if (number >= kDepth) retire(number - kDepth);
     if (number < segments_) post(number);
@@ -162,6 +163,15 @@ const std::byte* SharePipeline::add_up(const PipelineShare& own, Round& now) {
   plan_.kernel(sources, std::span(&target, 1), own.bytes / plan_.element_bytes);
   if (kept && !direct) copy_into(own.run, own.at, {target, own.bytes});
   return target;
+}
+
+// Throws if a message under way cannot come or go.
+void SharePipeline::check() {
+  for (Round& round : rounds_) {
+    for (Landing& landing : round.contributions) landing.request.done();
+    for (Landing& landing : round.results) landing.request.done();
+    for (WireCore::Request& send : round.sends) send.done();
+  }
 }
 
 // Waits until no message uses the round's memory.

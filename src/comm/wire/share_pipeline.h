@@ -93,6 +93,7 @@ class SharePipeline {
   void combine(std::size_t number);
   const std::byte* add_up(const PipelineShare& own, Round& round);
   void retire(std::size_t number);
+  void check();
 
   WireCore& core_;
   const SharePlan& plan_;

@@ -58,6 +58,17 @@ std::vector<int> others_of(const GroupIdentity& identity) {
   return others;
 }
 
+// Whether this rank itself has ended the connections.
+bool is_closed_here(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const TransportError& closed) {
+    return closed.status() == kTransportClosed;
+  } catch (...) {
+    return false;
+  }
+}
+
 class WireBackend : public Backend,
                     public PendingWork,
                     public std::enable_shared_from_this<WireBackend> {
@@ -71,7 +82,10 @@ class WireBackend : public Backend,
         way_(std::move(way)) {
     if (!core_) return;
     control_ = std::make_unique<ControlExchange>(*core_);
-    matcher_ = std::make_unique<WireMessageMatcher>(*core_);
+    matcher_ = std::make_unique<WireMessageMatcher>(
+        *core_, [this](const auto& message, const std::exception_ptr& error) {
+          fail_message(message, error);
+        });
     // The ranks of this host may be connected to this one in no other way.
     if (!way_ || !way_->has_peers_on_host()) return;
     core_->know_host(
@@ -107,8 +121,11 @@ class WireBackend : public Backend,
 
  private:
   Work start_message(const Operation& operation);
+  void fail_message(const WireMessageMatcher::Pointer& message,
+                    const std::exception_ptr& error) noexcept;
   // Whether a collective is in flight.
   bool is_busy();
+  bool is_leaving();
   bool settled(std::uint64_t ticket) const {
     return completed_.load() >= ticket || broken_;
   }
@@ -281,13 +298,17 @@ void WireBackend::wait_for_message(const WireMessageMatcher::Pointer& message,
     matcher_->wait(message, deadline);
     return;
   } catch (...) {
-    const auto completed = [&] {
-      return matcher_->done(message) && !message->error;
-    };
-    fail({std::current_exception(), message->operation, message->begun,
-          completed});
+    fail_message(message, std::current_exception());
   }
   if (!message->done) std::rethrow_exception(error());
+}
+
+void WireBackend::fail_message(const WireMessageMatcher::Pointer& message,
+                               const std::exception_ptr& error) noexcept {
+  const auto completed = [&] {
+    return matcher_->done(message) && !message->error;
+  };
+  fail({error, message->operation, message->begun, completed});
 }
 
 std::shared_ptr<Queued> WireBackend::oldest_until(std::uint64_t ticket) {
@@ -394,11 +415,19 @@ void WireBackend::check_peers() {
   std::rethrow_exception(error());
 }
 
+bool WireBackend::is_leaving() {
+  const MutexLock lock(queue_mutex_);
+  return stopping_;
+}
+
 // Does nothing if the operation completes meanwhile.
 void WireBackend::fail(const WireCore::Failure& failure) noexcept {
   const MutexLock one(fault_mutex_);
   if (broken_) return;
-  const std::exception_ptr told = core_->give_up(failure);
+  // leave() tells the other ranks, and has closed the transport.
+  const std::exception_ptr told = is_closed_here(failure.error) && is_leaving()
+                                      ? group_was_left(identity_)
+                                      : core_->give_up(failure);
   if (!told) return;
   {
     const MutexLock lock(queue_mutex_);

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/run_ranks.h"
 
@@ -91,6 +92,28 @@ TEST(Wire, CarriesOutWhatStandsBehindTheOperationThatACallerWaitedFor) {
       ASSERT_TRUE(other.done()) << "round " << round;
       EXPECT_EQ(second, std::vector<float>(second.size(), 4));
     }
+  });
+}
+
+// The connections end before the thread that carries out the barrier.
+TEST(Wire, SaysThatTheGroupWasLeftWithOperationsInFlight) {
+  std::latch left(2);
+  run_ranks("gloo", 2, [&](Group group) {
+    if (group->rank() == 0) {
+      std::vector<float> data(1);
+      const Work message = group->irecv(view(data), 1);
+      const Work barrier = group->barrier();
+      while (barrier.missing().empty()) std::this_thread::yield();
+      std::thread waiter([&] {
+        EXPECT_THAT(error_text<Error>([&] { message.wait(); }),
+                    HasSubstr("was destroyed on rank 0 while this operation"));
+      });
+      group->leave();
+      waiter.join();
+      EXPECT_THAT(error_text<Error>([&] { barrier.wait(); }),
+                  HasSubstr("was destroyed on rank 0 while this operation"));
+    }
+    left.arrive_and_wait();
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/peer_checks.h"
+#include "src/comm/rendezvous/formation.h"
 #include "src/net/wait.h"
 
 namespace lockstep {
@@ -34,6 +35,11 @@ constexpr auto kOthersEnd = 500ms;
 // the notice would blame the rank that gave up.
 constexpr auto kBriefly = 100ms;
 constexpr auto kUntilAllHaveHeard = 1s;
+
+// A rank of another host may complete the collective and end in good order
+// while the message of its host's first rank is still on its way. Only a wait
+// that goes on for longer is in vain.
+constexpr auto kPartArrives = 2s;
 
 Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
@@ -81,7 +87,8 @@ WireCore::~WireCore() { leave(); }
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
     : core_(core),
       deadline_(deadline),
-      next_look_(Deadline::Clock::now() + kStoreCheckInterval) {}
+      next_look_(begun_ + kStoreCheckInterval),
+      next_check_of_needed_(begun_ + kPeerCheckInterval) {}
 
 WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
     : Vigil(core, deadline) {
@@ -89,9 +96,27 @@ WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
 }
 
 void WireCore::Vigil::check() {
-  if (deadline_.expired()) throw WaitExpired();
-  // A fault may have begun with ranks that this rank does not communicate with.
+  if (deadline_.expired()) {
+    check_needed();  // a rank that is gone is the cause, not one that is late
+    throw WaitExpired();
+  }
+  check_others();
+}
+
+void WireCore::Vigil::check_needed() {
+  // Threads that wait for messages do not touch the collective's requests.
+  if (peer_) return;
+  for (auto* each = core_.needed_; each != nullptr; each = each->outer_)
+    each->check_();
+}
+
+void WireCore::Vigil::check_others() {
   const auto now = Deadline::Clock::now();
+  if (now >= next_check_of_needed_) {
+    next_check_of_needed_ = now + kPeerCheckInterval;
+    check_needed();
+  }
+  // A fault may have begun with ranks that this rank does not communicate with.
   if (now < next_look_) return;
   next_look_ = now + kStoreCheckInterval;
   check_peers();
@@ -110,10 +135,29 @@ void WireCore::Vigil::check_peers() {
       std::min(deadline_, Deadline(GroupFault::kStorePatience));
   if (!core_.parts_.death_keys.empty()) {
     look_for_deaths(limit);
-    return check_store();
-  }
-  if (auto fault = core_.look_for_fault(limit))
+    check_store();
+  } else if (auto fault = core_.look_for_fault(limit)) {
     throw FaultSeen(std::move(*fault));
+  }
+  look_for_unseen_deaths(limit);
+}
+
+// Only the store can tell that such a rank has died.
+void WireCore::Vigil::look_for_unseen_deaths(Deadline deadline) {
+  const Parts& parts = core_.parts_;
+  if (peer_ || core_.needed_ == nullptr || parts.ended_keys.empty()) return;
+  const std::vector<int> ranks = core_.needed_->unseen();
+  if (ranks.empty()) return unseen_death_.reset();
+  if (!parts.fault->first_set({std::string(kAnyEnded)}, deadline)) return;
+  std::vector<std::string> keys;
+  for (const int rank : ranks) keys.push_back(parts.ended_keys[index(rank)]);
+  const auto found = parts.fault->first_set(std::move(keys), deadline);
+  if (!found) return;
+  const auto now = Deadline::Clock::now();
+  if (!unseen_death_) unseen_death_ = now;
+  if (now - *unseen_death_ < kPartArrives) return;
+  throw TransportError(kTransportBroken, ranks[*found],
+                       "the store has lost its connection to that rank");
 }
 
 // One call to the store while all ranks are alive.
@@ -185,7 +229,7 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
       if (!is_done(request)) peers.push_back(request->peer());
     held_up_by(std::move(peers));
     const auto timeout = std::clamp<Deadline::Clock::duration>(
-        deadline.remaining(), 0us, kStoreCheckInterval);
+        deadline.remaining(), 0us, kPeerCheckInterval);
     if (!(*next)->wait(std::chrono::duration_cast<microseconds>(timeout)))
       vigil.check();
     next = std::find_if_not(next, requests.end(), is_done);

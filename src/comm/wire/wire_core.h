@@ -54,6 +54,9 @@ class WireCore {
     // A rank that waits, and for so long gets no answer from the store that
     // reports deaths, gives up.
     std::chrono::milliseconds store_patience{15000};
+    // The store keys of each rank's end, for ranks to which there is no
+    // connection; empty if the store does not report it.
+    std::vector<std::string> ended_keys{};
     // Shared with the group's duplicates, like the state that ends the group.
     std::shared_ptr<MessageTransport> transport{};
     std::shared_ptr<GroupFault> fault{};
@@ -90,15 +93,19 @@ class WireCore {
     // For a wait for a message to or from `peer`; with kAnySource, for all
     // other ranks until none is left.
     Vigil(WireCore& core, Deadline deadline, int peer);
-    // Throws when the deadline has passed. At intervals it also checks whether
+    // Throws when the deadline has passed, and what check_others() throws.
+    void check();
+    // At intervals it checks whether a message of Needed cannot come, or
     // another rank has written a fault or has died, and throws then; likewise
     // NetworkError when the store that would report a death has not answered
     // for Parts::store_patience.
-    void check();
+    void check_others();
     Deadline deadline() const { return deadline_; }
 
    private:
+    void check_needed();
     void check_peers();
+    void look_for_unseen_deaths(Deadline deadline);
     void look_for_deaths(Deadline deadline);
     void check_store() const;
     std::vector<int> awaited() const;
@@ -108,6 +115,44 @@ class WireCore {
     std::optional<int> peer_;
     const Deadline::Clock::time_point begun_ = Deadline::Clock::now();
     Deadline::Clock::time_point next_look_;
+    Deadline::Clock::time_point next_check_of_needed_;
+    // When it first saw that an unseen rank has died.
+    std::optional<Deadline::Clock::time_point> unseen_death_;
+  };
+
+  // While it lives, a collective that waits for one rank also notices that
+  // another one, which it needs as well, is gone.
+  //
+  // Threads: the thread that carries out the group's collective.
+  class Needed {
+   public:
+    // Throws if a message that the collective needs cannot come or go.
+    using Check = std::function<void()>;
+    // The ranks that the collective waits for and to which this rank has no
+    // connection.
+    using Unseen = std::function<std::vector<int>()>;
+
+    explicit Needed(WireCore& core, Check check, Unseen unseen = nullptr)
+        : core_(core),
+          outer_(core.needed_),
+          check_(std::move(check)),
+          unseen_(std::move(unseen)) {
+      core.needed_ = this;
+    }
+    ~Needed() { core_.needed_ = outer_; }
+    Needed(const Needed&) = delete;
+    Needed& operator=(const Needed&) = delete;
+
+   private:
+    friend class Vigil;
+    std::vector<int> unseen() const {
+      if (unseen_) return unseen_();
+      return outer_ == nullptr ? std::vector<int>{} : outer_->unseen();
+    }
+    WireCore& core_;
+    const Needed* const outer_;
+    const Check check_;
+    const Unseen unseen_;
   };
 
   // Waits for `request`.
@@ -220,6 +265,7 @@ class WireCore {
   // Set if the transport itself detects the end of a connection.
   std::shared_ptr<AbortNotice> abort_notice_;
   Scratch scratch_;
+  const Needed* needed_ = nullptr;  // the collective's
   std::vector<std::atomic<int>> awaited_;
   std::vector<std::atomic<bool>> lost_;
   mutable Mutex mutex_;

@@ -27,6 +27,13 @@ struct Connections {
   std::vector<std::string> death_keys{};
 };
 
+std::vector<std::string> ended_keys_of(const GroupIdentity& identity) {
+  std::vector<std::string> keys;
+  for (int rank = 0; rank < identity.size; ++rank)
+    keys.push_back(ended_key(identity.rank_in_job(rank)));
+  return keys;
+}
+
 Connections meet_by_socket(const GroupIdentity& identity,
                            const std::vector<int>& first, Store& store,
                            const Settings& settings, Deadline deadline) {
@@ -73,8 +80,7 @@ Connections meet_by_world_rank(const LockstepTransportTable& table,
   // MPI does not report that a process has ended, but its last will in the
   // store does. A rank that leaves the group in good order announces that
   // before.
-  for (int rank = 0; rank < identity.size; ++rank)
-    meeting.death_keys.push_back(ended_key(identity.rank_in_job(rank)));
+  meeting.death_keys = ended_keys_of(identity);
   meeting.nonce = fmt::format("{}", meeting.world_ranks.front());
   return meeting;
 }
@@ -118,6 +124,7 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
                         .check = settings.check,
                         .hosts = std::move(meeting.hosts),
                         .death_keys = std::move(meeting.death_keys)};
+  parts.ended_keys = ended_keys_of(identity);
   try {
     parts.transport = std::make_shared<MessageTransport>(
         table, config, std::move(meeting.mesh));

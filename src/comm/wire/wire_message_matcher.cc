@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
+#include "src/comm/operation/peer_checks.h"
 #include "src/comm/wire/start_thread.h"
 
 namespace lockstep {
@@ -33,8 +35,10 @@ int payload_tag(const Signature& signature) {
 
 }  // namespace
 
-WireMessageMatcher::WireMessageMatcher(WireCore& core)
-    : core_(core), inboxes_(static_cast<std::size_t>(core.size())) {
+WireMessageMatcher::WireMessageMatcher(WireCore& core, Fail fail)
+    : core_(core),
+      fail_(std::move(fail)),
+      inboxes_(static_cast<std::size_t>(core.size())) {
   watch_.emplace(core.transport(), [this](int from) { open_inbox(from); });
 }
 
@@ -121,7 +125,33 @@ void WireMessageMatcher::run_postman() {
     postman_wakes_.wait_for(lock, nap);
     nap = std::min(2 * nap, kLongestNap);
     if (!stopping_ && waiters_ == 0 && !pumped_) advance();
+    report_misfit();
+    report_overdue();
   }
+}
+
+void WireMessageMatcher::report(const Pointer& message,
+                                const std::exception_ptr& error) {
+  mutex_.unlock();
+  fail_(message, error);
+  mutex_.lock();
+}
+
+// The sender and the receiver may both wait for something else meanwhile.
+void WireMessageMatcher::report_misfit() {
+  const Pointer message = std::exchange(misfit_, nullptr);
+  if (message) report(message, std::exception_ptr(message->error));
+}
+
+// A caller may only poll. A waiting thread ends its wait by itself.
+void WireMessageMatcher::report_overdue() {
+  const auto now = Deadline::Clock::now();
+  if (now < next_check_) return;
+  next_check_ = now + kPeerCheckInterval;
+  for (const auto* pending : {&wanted_, &moving_})
+    for (const Pointer& message : *pending)
+      if (message->deadline.expired() && !settled(*message))
+        return report(Pointer(message), std::make_exception_ptr(WaitExpired()));
 }
 
 void WireMessageMatcher::send(WireMessage& message) {
@@ -161,30 +191,36 @@ void WireMessageMatcher::receive(const Pointer& message) {
     connect_senders(message->operation.peer);
     return;
   }
-  deliver(*message, found->from, found->envelope, found->elements.data());
+  deliver(message, found->from, found->envelope, found->elements.data());
   kept_.erase(found);
   if (!settled(*message)) moving_.push_back(message);
 }
 
 // Gives an envelope to its receive: completes a short message, and posts the
 // receive of a long one's elements.
-void WireMessageMatcher::deliver(WireMessage& message, int from,
+void WireMessageMatcher::deliver(const Pointer& receive, int from,
                                  const Envelope& envelope,
-                                 const std::byte* elements) try {
-  check_message(message.operation, from, envelope.signature,
-                core_.identity().name);
-  message.source = from;
-  const std::size_t bytes = bytes_of(envelope.signature);
-  if (bytes > kShortBytes) {
-    message.payload_request =
-        core_.receive({from, kChannelPayload, payload_tag(envelope.signature),
-                       message.buffer.data, bytes});
-    return;
+                                 const std::byte* elements) {
+  WireMessage& message = *receive;
+  try {
+    check_message(message.operation, from, envelope.signature,
+                  core_.identity().name);
+    message.source = from;
+    const std::size_t bytes = bytes_of(envelope.signature);
+    if (bytes > kShortBytes) {
+      message.payload_request =
+          core_.receive({from, kChannelPayload, payload_tag(envelope.signature),
+                         message.buffer.data, bytes});
+      return;
+    }
+    if (bytes > 0) std::memcpy(message.buffer.data, elements, bytes);
+    message.done = true;
+  } catch (const TransportError&) {
+    message.error = std::current_exception();
+  } catch (const Error&) {
+    message.error = std::current_exception();
+    misfit_ = receive;
   }
-  if (bytes > 0) std::memcpy(message.buffer.data, elements, bytes);
-  message.done = true;
-} catch (const Error&) {
-  message.error = std::current_exception();
 }
 
 // Finds the receive of an envelope, or keeps the envelope.
@@ -202,7 +238,7 @@ void WireMessageMatcher::sort(int from, const Envelope& envelope,
   }
   const Pointer message = *found;
   wanted_.erase(found);
-  deliver(*message, from, envelope, elements);
+  deliver(message, from, envelope, elements);
   if (!settled(*message)) moving_.push_back(message);
 }
 
@@ -288,6 +324,7 @@ WireCore::Request* WireMessageMatcher::request_to_wait_for(
 bool WireMessageMatcher::done(const Pointer& message) {
   const MutexLock lock(mutex_);
   if (!pumped_ && !settled(*message)) advance();
+  if (misfit_) call_postman();
   return settled(*message);
 }
 
@@ -299,6 +336,7 @@ void WireMessageMatcher::wait(const Pointer& message, Deadline deadline) {
   MutexLock lock(mutex_);
   while (true) {
     if (!pumped_ && !settled(*message)) advance();
+    report_misfit();
     if (settled(*message)) break;
     const bool alone = waiters_ == 1 && message->operation.peer != kAnySource;
     doze(lock, *message, alone ? kLoneNap : nap);

@@ -10,7 +10,8 @@
 //          threads advances all messages; while none waits, the object's own
 //          thread does.
 // Errors:  those of WireCore's waits, and Mismatch for a message that does not
-//          match its receive.
+//          match its receive: that one ends the group though no thread waits
+//          for the receive.
 // Source:  MPI's matching rules (MPI 4.0, section 3.5).
 #pragma once
 
@@ -19,6 +20,7 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -43,10 +45,14 @@ struct WireMessage : PostedMessage {
 
 class WireMessageMatcher {
  public:
-  explicit WireMessageMatcher(WireCore& core);
-  ~WireMessageMatcher();
-
   using Pointer = std::shared_ptr<WireMessage>;
+
+  // `fail` ends the group because of `error` in a message, and calls stop(). A
+  // thread that waits for a message, or the object's own, calls it.
+  using Fail = std::function<void(const Pointer& message,
+                                  const std::exception_ptr& error)>;
+  WireMessageMatcher(WireCore& core, Fail fail);
+  ~WireMessageMatcher();
 
   void post(const Pointer& message);
 
@@ -105,10 +111,14 @@ class WireMessageMatcher {
   void take_envelopes(int from) LOCKSTEP_REQUIRES(mutex_);
   void sort(int from, const Envelope& envelope, const std::byte* elements)
       LOCKSTEP_REQUIRES(mutex_);
-  void deliver(WireMessage& message, int from, const Envelope& envelope,
-               const std::byte* elements);
+  void deliver(const Pointer& message, int from, const Envelope& envelope,
+               const std::byte* elements) LOCKSTEP_REQUIRES(mutex_);
+  void report(const Pointer& message, const std::exception_ptr& error)
+      LOCKSTEP_REQUIRES(mutex_);
+  void report_misfit() LOCKSTEP_REQUIRES(mutex_);
+  void report_overdue() LOCKSTEP_REQUIRES(mutex_);
   bool is_idle() const LOCKSTEP_REQUIRES(mutex_) {
-    return wanted_.empty() && moving_.empty();
+    return wanted_.empty() && moving_.empty() && !misfit_;
   }
   void call_postman() LOCKSTEP_REQUIRES(mutex_);
   void advance() LOCKSTEP_REQUIRES(mutex_);
@@ -122,6 +132,7 @@ class WireMessageMatcher {
   static bool settled(const WireMessage& message);
 
   WireCore& core_;
+  const Fail fail_;
   Mutex mutex_;
   std::condition_variable_any changed_;
   // Whether a thread waits on requests; they belong to that thread then.
@@ -133,8 +144,12 @@ class WireMessageMatcher {
   std::list<Pointer> wanted_ LOCKSTEP_GUARDED_BY(mutex_);  // not matched yet
   std::list<Pointer> moving_ LOCKSTEP_GUARDED_BY(mutex_);  // matched, or sends
 
+  // A receive whose message does not fit, until fail_ knows it.
+  Pointer misfit_ LOCKSTEP_GUARDED_BY(mutex_);
+
   std::condition_variable_any postman_wakes_;
   bool parked_ LOCKSTEP_GUARDED_BY(mutex_) = false;
+  Deadline::Clock::time_point next_check_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   std::thread postman_ LOCKSTEP_GUARDED_BY(mutex_);
   std::optional<MessageTransport::ConnectionWatch> watch_;

@@ -43,7 +43,7 @@ TEST(WireMessageMatcher, LeavesNoEnvelopeOfItsOwnToTheTransport) {
   ScriptedTransport transport;
   const auto core = transport.make_core(3, open_store("memory:"));
   {
-    WireMessageMatcher matcher(*core);
+    WireMessageMatcher matcher(*core, nullptr);
     std::vector<float> data(10);
     const Asked sent(OperationKind::kSend, data, 1);
     matcher.post(std::make_shared<WireMessage>(sent.operation));
@@ -81,7 +81,7 @@ class AnInterruptedReceive : public testing::Test {
   ScriptedTransport transport_;
   std::unique_ptr<WireCore> core_ =
       transport_.make_core(2, open_store("memory:"));
-  WireMessageMatcher matcher_{*core_};
+  WireMessageMatcher matcher_{*core_, nullptr};
   std::vector<float> data_ = std::vector<float>(100'000);
   Asked wanted_{OperationKind::kReceive, data_, 1};
   WireMessageMatcher::Pointer message_ =
@@ -114,7 +114,7 @@ std::string text_of(const std::exception_ptr& error) {
 TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
   ScriptedTransport transport;
   const auto core = transport.make_core(4, open_store("memory:"));
-  WireMessageMatcher matcher(*core);
+  WireMessageMatcher matcher(*core, nullptr);
   std::vector<float> data(10);
   const Asked wanted(OperationKind::kReceive, data, kAnySource);
   const auto message = std::make_shared<WireMessage>(wanted.operation);
@@ -142,7 +142,7 @@ struct AReceiveFromEitherOfTwo : testing::Test {
   const std::shared_ptr<Store> store = open_store("memory:");
   const std::unique_ptr<WireCore> core =
       transport.make_core(3, store, {death_key(0), death_key(1), death_key(2)});
-  WireMessageMatcher matcher{*core};
+  WireMessageMatcher matcher{*core, nullptr};
   std::vector<float> data = std::vector<float>(10);
   const Asked wanted{OperationKind::kReceive, data, kAnySource};
   const std::shared_ptr<WireMessage> message =
