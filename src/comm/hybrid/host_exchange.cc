@@ -161,10 +161,10 @@ void HostExchange::compare_inside(Call& call) {
 // On the first rank of the host.
 void HostExchange::compare_hosts(const Call& call) {
   write_message(call);
-  // The other ranks of this host have given their parts, but get no result yet.
+  // The ranks of this host have brought their parts: one that gives up now is
+  // not the cause.
   const WireCore::Needed needed(
-      call.core, [this] { here_.check_peers(); },
-      [&] { return behind_late_ranks(call.control); });
+      call.core, [] {}, [&] { return behind_late_ranks(call.control); });
   const std::vector<AnnouncedCall> firsts = call.control.run(
       others_, call.own,
       [this](int, std::span<std::byte> room) {
