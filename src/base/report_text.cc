@@ -53,6 +53,11 @@ std::string with_thousands(std::int64_t number) {
   return digits;
 }
 
+std::string fixed_number(double number, int decimals) {
+  if (std::isnan(number)) return "nan";
+  return fmt::format("{:.{}f}", number, decimals);
+}
+
 std::string percent(double share, int decimals) {
   if (std::isnan(share)) return "-";
   return fmt::format("{:.{}f} %", 100 * share, decimals);

@@ -18,6 +18,9 @@ int print_report(const std::string& text);
 // 1234567 as "1,234,567".
 std::string with_thousands(std::int64_t number);
 
+// With so many decimals. NaN has no sign, whatever its bits say.
+std::string fixed_number(double number, int decimals);
+
 // 0.9182 with one decimal as "91.8 %"; NaN as "-".
 std::string percent(double share, int decimals);
 

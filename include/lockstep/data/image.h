@@ -5,8 +5,8 @@
 // Threads: functions may be called from any thread; an Image is a value.
 // Errors:  InvalidArgument for contents that are no JPEG or PNG file, that are
 //          damaged or truncated, that exceed the limits, and for a form that
-//          is not converted (CMYK, 16 bits per sample); the message names the
-//          file, the problem and the next step.
+//          is not converted (16 bits per sample); the message names the file,
+//          the problem and the next step.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +40,8 @@ enum class ExifOrientation { kIgnore, kApply };
 struct DecodeOptions {
   // Grey becomes RGB of three equal channels; RGB becomes grey as in PIL,
   // (19595 R + 38470 G + 7471 B + 32768) >> 16; an alpha channel is dropped, as
-  // PIL's convert("RGB") does.
+  // PIL's convert("RGB") does. CMYK of a JPEG file becomes RGB as it does
+  // there, and grey of that.
   ImageColor color = ImageColor::kRgb;
   ExifOrientation orientation = ExifOrientation::kIgnore;
   // An image of more pixels is refused before memory is allocated for it. The

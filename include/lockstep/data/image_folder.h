@@ -44,8 +44,9 @@ namespace lockstep {
 enum class DecodeScaling {
   // Whole, as torchvision decodes it on PIL.
   kExact,
-  // At 1/2, 1/4 or 1/8 of its size, at least twice that of the result: faster,
-  // with pixels that differ by up to 4 of 255 (docs/results/data.md).
+  // At 1/2, 1/4 or 1/8 of its size, at least twice that of the result: faster.
+  // Pixels of a picture like a photo differ by a few of 255, those of drawings
+  // of thin colored lines by up to 40 (docs/results/data.md).
   kScaled,
 };
 

@@ -61,10 +61,10 @@ void save_checkpoint(const std::filesystem::path& path,
 
 // Copies the file's tensors over those of `module`, where each keeps its device
 // and its place in memory. Both must have the same names, shapes and types; all
-// names in the file may have the prefix `module.`, as PyTorch names those of a
-// wrapped model. From a run's checkpoint it takes the model. The file may have
-// any format, but LibTorch's only where its name does not end in
-// .safetensors. Returns its metadata.
+// names in the file may have the prefixes `module.` and `_orig_mod.`, as
+// PyTorch names those of a wrapped and of a compiled model. From a run's
+// checkpoint it takes the model. The file may have any format, but LibTorch's
+// only where its name does not end in .safetensors. Returns its metadata.
 std::map<std::string, std::string> load_checkpoint(
     const std::filesystem::path& path, torch::nn::Module& module);
 

@@ -11,7 +11,10 @@
 // LibTorch has only StepLR and ReduceLROnPlateau. This class works on any
 // optimizer of LibTorch's and Lockstep's, each group of parameters by its own
 // rate. After the n-th step() a rate is min + (first - min) (1 + cos(π n /
-// t_max)) / 2; beyond t_max it rises again, as in PyTorch.
+// t_max)) / 2; beyond t_max it rises again, as in PyTorch. That follows from
+// the first rate and n alone: a rate that the program sets in between holds
+// until the next step(). PyTorch computes each rate from the present one, so
+// there such a change stays.
 //
 // Threads: single-threaded. The optimizer must outlive it.
 // Errors:  InvalidArgument for a t_max below 1, a rate that is NaN or infinite,
@@ -32,9 +35,10 @@ struct CosineAnnealingOptions {
   // Calls of step() until the rate reaches its minimum.
   std::int64_t t_max = 1;
   double eta_min = 0;
-  // Calls of step() in the run that this one resumes. The optimizer must have
-  // its first rates when the schedule is made: set them again after a
-  // checkpoint has restored later ones.
+  // Calls of step() in the run that this one resumes; PyTorch's last_epoch is
+  // one less. The optimizer must have its first rates when the schedule is
+  // made: set them again after a checkpoint has restored later ones. PyTorch
+  // finds them as initial_lr, which LibTorch's optimizers do not keep.
   std::int64_t last_epoch = 0;
 };
 

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// For an intact file that is not converted: `form` is "it is a CMYK image".
+// For an intact file that is not converted: `form` is "it is a GIF file".
 InvalidArgument unsupported_image(std::string_view name, std::string_view form);
 
 // Throws InvalidArgument where `size` has more than `most` pixels.

@@ -48,6 +48,7 @@ std::vector<ImageFile> small_images() {
       lockstep::encode_png(color, {.color = PngColor::kPalette, .bits = 4}),
       lockstep::encode_png(gray,
                            {.color = PngColor::kAlpha, .interlaced = true}),
+      lockstep::encode_jpeg(color, {.inks = lockstep::JpegInks::kYcck}),
   };
 }
 

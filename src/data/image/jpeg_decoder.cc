@@ -1,7 +1,9 @@
 // JPEG files, with libjpeg-turbo.
 //
 // Pixels are those that libjpeg's defaults give (the exact inverse transform,
-// smooth upsampling of chroma), which are PIL's.
+// smooth upsampling of chroma), which are PIL's. Four components are inks,
+// which libjpeg cannot convert to RGB; PIL takes them as inverted, as Adobe's
+// programs write them, whether or not the file has Adobe's marker.
 //
 // A region costs what lies in it, plus a margin. libjpeg crops to whole blocks,
 // but upsamples chroma at a side of the crop as at one of the image: from the
@@ -186,12 +188,22 @@ void check_form(std::string_view name, const jpeg_decompress_struct& image) {
     throw unsupported_image(
         name, fmt::format("it has {} bits per sample instead of 8",
                           image.data_precision));
-  const J_COLOR_SPACE space = image.jpeg_color_space;
-  if (space == JCS_CMYK || space == JCS_YCCK)
-    throw unsupported_image(name, "it is a CMYK image");
-  if (space != JCS_GRAYSCALE && space != JCS_RGB && space != JCS_YCbCr)
+  if (image.jpeg_color_space == JCS_UNKNOWN)
     throw unsupported_image(
         name, fmt::format("it has {} color components", image.num_components));
+}
+
+// What libjpeg is asked for: grey or RGB where it can give them.
+J_COLOR_SPACE decoded_space(J_COLOR_SPACE stored, ImageColor color) {
+  if (stored == JCS_CMYK || stored == JCS_YCCK) return JCS_CMYK;
+  // Grey of a color image is computed from red, green and blue, as in PIL.
+  return stored == JCS_GRAYSCALE && color == ImageColor::kGray ? JCS_GRAYSCALE
+                                                               : JCS_RGB;
+}
+
+std::size_t channels_of(J_COLOR_SPACE decoded) {
+  if (decoded == JCS_CMYK) return 4;
+  return decoded == JCS_GRAYSCALE ? 1 : 3;
 }
 
 // Whether libjpeg guesses coefficients that the scans of a progressive image
@@ -233,12 +245,10 @@ class JpegDecoder final : public ImageDecoder {
                          .width = image.image_width};
     check_pixel_count(name, size, options.max_pixels);
     check_form(name, image);
-    const bool gray = options.color == ImageColor::kGray;
-    // Grey of a color image is computed from red, green and blue, as in PIL.
-    const bool gray_rows = gray && image.jpeg_color_space == JCS_GRAYSCALE;
-    image.out_color_space = gray_rows ? JCS_GRAYSCALE : JCS_RGB;
-    form_ = {.decoded_channels = gray_rows ? 1U : 3U,
-             .channels = gray ? 1U : 3U};
+    image.out_color_space =
+        decoded_space(image.jpeg_color_space, options.color);
+    form_ = {.decoded_channels = channels_of(image.out_color_space),
+             .channels = options.color == ImageColor::kGray ? 1U : 3U};
     return {.size = size, .orientation = jpeg_orientation(contents)};
   }
 

@@ -51,6 +51,19 @@ std::vector<JpegCase> jpeg_cases() {
                    .form = sampled(1, 1, JpegCoding::kProgressive),
                    .channels = 1});
   cases.push_back({.name = "Restarts", .form = {.restart_interval = 3}});
+  for (const auto& [inks, text] :
+       {std::pair{JpegInks::kCmyk, "Cmyk"}, std::pair{JpegInks::kYcck, "Ycck"}})
+    for (const auto& [coding, of] :
+         {std::pair{JpegCoding::kBaseline, ""},
+          std::pair{JpegCoding::kSeparateScans, "SeparateScans"},
+          std::pair{JpegCoding::kProgressive, "Progressive"}})
+      for (const int factor : {1, 2}) {
+        JpegForm form = sampled(factor, factor, coding);
+        form.inks = inks;
+        cases.push_back(
+            {.name = std::string(text) + of + std::to_string(factor),
+             .form = form});
+      }
   return cases;
 }
 
@@ -64,7 +77,19 @@ class JpegForms : public testing::TestWithParam<JpegCase> {
 INSTANTIATE_TEST_SUITE_P(All, JpegForms, testing::ValuesIn(jpeg_cases()),
                          [](const auto& each) { return each.param.name; });
 
-// libjpeg's own way to decode a whole image.
+bool has_inks(const jpeg_decompress_struct& object) {
+  return object.num_components == 4;
+}
+
+std::vector<std::uint8_t> without_inks(const std::vector<std::uint8_t>& inks) {
+  std::vector<std::uint8_t> pixels;
+  for (std::size_t at = 0; at < inks.size(); at += 4)
+    for (const std::uint8_t value : rgb_of_inks(inks.data() + at))
+      pixels.push_back(value);
+  return pixels;
+}
+
+// libjpeg's own way to decode a whole image; inks become colors one by one.
 Image decode_plainly(const ImageFile& file, unsigned denominator = 1) {
   jpeg_error_mgr errors{};
   jpeg_decompress_struct object{};
@@ -73,16 +98,18 @@ Image decode_plainly(const ImageFile& file, unsigned denominator = 1) {
   jpeg_mem_src(&object, reinterpret_cast<const unsigned char*>(file.data()),
                file.size());
   jpeg_read_header(&object, TRUE);
-  object.out_color_space = JCS_RGB;
+  object.out_color_space = has_inks(object) ? JCS_CMYK : JCS_RGB;
   object.scale_denom = denominator;
   jpeg_start_decompress(&object);
   Image image{.size = {object.output_height, object.output_width}};
-  const std::size_t row_bytes = object.output_width * 3;
+  const std::size_t row_bytes =
+      object.output_width * (has_inks(object) ? 4U : 3U);
   image.pixels.resize(object.output_height * row_bytes);
   while (object.output_scanline < object.output_height) {
     JSAMPROW row = image.pixels.data() + object.output_scanline * row_bytes;
     jpeg_read_scanlines(&object, &row, 1);
   }
+  if (has_inks(object)) image.pixels = without_inks(image.pixels);
   jpeg_finish_decompress(&object);
   jpeg_destroy_decompress(&object);
   return image;
@@ -209,11 +236,9 @@ TEST(Jpeg, RefusesDamagedData) {
 
 TEST(Jpeg, RefusesFormsThatAreNotConverted) {
   const Image image = test_image({16, 16});
-  EXPECT_THAT(jpeg_message(encode_jpeg(image, {.cmyk = true})),
-              AllOf(HasSubstr("it is a CMYK image"), HasSubstr("next: ")));
   EXPECT_THAT(
       jpeg_message(encode_jpeg(image, {.coding = JpegCoding::kArithmetic})),
-      HasSubstr("arithmetic-coded"));
+      AllOf(HasSubstr("arithmetic-coded"), HasSubstr("next: ")));
   ImageFile file = encode_jpeg(image);
   const std::size_t frame = place_of(file, kBaselineFrame);
   file[frame + 4] = std::byte{12};  // bits
@@ -224,15 +249,65 @@ TEST(Jpeg, RefusesFormsThatAreNotConverted) {
 }
 
 TEST(Jpeg, RefusesTooManyPixelsBeforeItAsksForMemory) {
-  ImageFile file =
-      encode_jpeg(test_image({16, 16}), {.coding = JpegCoding::kSeparateScans});
-  const std::size_t frame = place_of(file, kBaselineFrame);
-  for (const std::size_t at : {5U, 6U, 7U, 8U})
-    file[frame + at] = std::byte{0xfd};
-  EXPECT_EQ(image_size(file, "a.jpg"), (ImageSize{65021, 65021}));
-  EXPECT_THAT(jpeg_message(file),
-              AllOf(HasSubstr("65021 x 65021"), HasSubstr("89478485 pixels"),
-                    HasSubstr("max_pixels")));
+  for (const JpegInks inks : {JpegInks::kNone, JpegInks::kCmyk}) {
+    ImageFile file =
+        encode_jpeg(test_image({16, 16}),
+                    {.coding = JpegCoding::kSeparateScans, .inks = inks});
+    const std::size_t frame = place_of(file, kBaselineFrame);
+    for (const std::size_t at : {5U, 6U, 7U, 8U})
+      file[frame + at] = std::byte{0xfd};
+    EXPECT_EQ(image_size(file, "a.jpg"), (ImageSize{65021, 65021}));
+    EXPECT_THAT(jpeg_message(file),
+                AllOf(HasSubstr("65021 x 65021"), HasSubstr("89478485 pixels"),
+                      HasSubstr("max_pixels")));
+  }
+}
+
+// Removes Adobe's marker, which says how components are stored.
+ImageFile without_adobe(ImageFile file) {
+  constexpr int kAdobe = 0xee;
+  const auto at =
+      file.begin() + static_cast<std::ptrdiff_t>(place_of(file, kAdobe));
+  file.erase(at, at + 2 + std::to_integer<int>(at[3]));
+  return file;
+}
+
+// The expected colors are Pillow 13's, of inks that are 255 minus `stored`:
+//   Image.frombytes("CMYK", (1, 1), inks).convert("RGB").getpixel((0, 0))
+TEST(Jpeg, ConvertsInksAsPilDoes) {
+  using Bytes = std::vector<std::uint8_t>;
+  struct Inks {
+    Bytes stored;
+    Bytes rgb;
+  };
+  const Inks all[] = {
+      {{255, 255, 255, 255}, {255, 255, 255}},
+      {{0, 0, 0, 0}, {0, 0, 0}},
+      {{0, 255, 255, 255}, {0, 255, 255}},
+      {{255, 255, 255, 0}, {0, 0, 0}},
+      {{254, 253, 252, 251}, {250, 249, 248}},
+      {{155, 105, 55, 205}, {125, 84, 44}},
+      {{55, 242, 178, 127}, {27, 121, 89}},
+      {{1, 254, 128, 254}, {1, 253, 127}},
+      {{127, 127, 127, 127}, {63, 63, 63}},
+      {{218, 164, 15, 238}, {203, 153, 14}},
+  };
+  for (const auto& [stored, rgb] : all) {
+    Image converted{.size = {1, 1}};
+    converted.pixels.resize(3);
+    copy_pixels({.decoded_channels = 4}, stored.data(), 1,
+                converted.pixels.data());
+    EXPECT_EQ(converted.pixels, rgb) << testing::PrintToString(stored);
+  }
+}
+
+TEST(Jpeg, TakesInksAsInvertedAlsoWithoutAdobesMarker) {
+  const ImageFile file =
+      encode_jpeg(test_image({20, 30}), {.inks = JpegInks::kCmyk});
+  const ImageFile bare = without_adobe(file);
+  ASSERT_LT(bare.size(), file.size());
+  EXPECT_EQ(decode_image(bare, "a.jpg").pixels,
+            decode_image(file, "a.jpg").pixels);
 }
 
 TEST(Jpeg, RefusesOnePixelMoreThanTheLimit) {

@@ -41,6 +41,10 @@ void set_form(jpeg_compress_struct& object, const JpegForm& form) {
     object.comp_info[0].h_samp_factor = form.horizontal_sampling;
     object.comp_info[0].v_samp_factor = form.vertical_sampling;
   }
+  if (form.inks == JpegInks::kYcck) {
+    object.comp_info[3].h_samp_factor = form.horizontal_sampling;
+    object.comp_info[3].v_samp_factor = form.vertical_sampling;
+  }
   object.restart_interval = form.restart_interval;
   object.arith_code = form.coding == JpegCoding::kArithmetic ? TRUE : FALSE;
   if (form.coding == JpegCoding::kProgressive) jpeg_simple_progression(&object);
@@ -50,7 +54,9 @@ Pixels with_fourth_ink(const Pixels& pixels) {
   Pixels inks;
   for (std::size_t i = 0; i < pixels.size(); ++i) {
     inks.push_back(pixels[i]);
-    if (i % 3 == 2) inks.push_back(200);
+    // Of many values, and smooth, as in a photo.
+    if (i % 3 == 2)
+      inks.push_back(static_cast<std::uint8_t>(255 - pixels[i - 1] / 2));
   }
   return inks;
 }
@@ -59,12 +65,14 @@ void write_jpeg(jpeg_compress_struct& object, const Image& image,
                 const JpegForm& form) {
   object.image_height = static_cast<JDIMENSION>(image.size.height);
   object.image_width = static_cast<JDIMENSION>(image.size.width);
-  object.input_components = form.cmyk ? 4 : static_cast<int>(image.channels);
+  const bool inks = form.inks != JpegInks::kNone;
+  object.input_components = inks ? 4 : static_cast<int>(image.channels);
   object.in_color_space = image.channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-  if (form.cmyk) object.in_color_space = JCS_CMYK;
+  if (inks) object.in_color_space = JCS_CMYK;
   jpeg_set_defaults(&object);
+  if (form.inks == JpegInks::kYcck) jpeg_set_colorspace(&object, JCS_YCCK);
   set_form(object, form);
-  std::vector<jpeg_scan_info> scans(3);
+  std::vector<jpeg_scan_info> scans(4);
   if (form.coding == JpegCoding::kSeparateScans) {
     for (int i = 0; i < object.num_components; ++i)
       scans[i] = {.comps_in_scan = 1,
@@ -84,7 +92,7 @@ void write_jpeg(jpeg_compress_struct& object, const Image& image,
     jpeg_write_marker(&object, JPEG_APP0 + 1, block.data(),
                       static_cast<unsigned>(block.size()));
   }
-  Pixels pixels = form.cmyk ? with_fourth_ink(image.pixels) : image.pixels;
+  Pixels pixels = inks ? with_fourth_ink(image.pixels) : image.pixels;
   const std::size_t row_bytes =
       object.image_width * static_cast<std::size_t>(object.input_components);
   for (JDIMENSION row = 0; row < object.image_height; ++row) {

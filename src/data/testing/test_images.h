@@ -18,6 +18,10 @@ using ImageFile = std::vector<std::byte>;
 Image test_image(const ImageSize& size, std::int64_t channels = 3,
                  std::uint32_t seed = 1);
 
+// The channels of an image are the first three of four inks, stored as they are
+// or as luminance and chroma.
+enum class JpegInks { kNone, kCmyk, kYcck };
+
 enum class JpegCoding { kBaseline, kSeparateScans, kProgressive, kArithmetic };
 
 struct JpegForm {
@@ -29,7 +33,7 @@ struct JpegForm {
   JpegCoding coding = JpegCoding::kBaseline;
   int orientation = 0;  // of an EXIF block; 0: none is written
   unsigned restart_interval = 0;
-  bool cmyk = false;  // the channels are three of four inks
+  JpegInks inks = JpegInks::kNone;
 };
 
 ImageFile encode_jpeg(const Image& image, const JpegForm& form = {});

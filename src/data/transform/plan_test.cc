@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -168,6 +171,47 @@ TEST(DecodePlan, ChangesScaledPixelsLittleWhereverTheCropLies) {
     sum += difference(scaled.image, slowly(file, operations));
   }
   EXPECT_LT(sum / kTrials, 2.2);
+}
+
+std::int64_t greatest_difference(const Image& one, const Image& other) {
+  EXPECT_EQ(one.pixels.size(), other.pixels.size());
+  std::int64_t most = 0;
+  for (std::size_t i = 0; i < one.pixels.size(); ++i)
+    most =
+        std::max<std::int64_t>(most, std::abs(one.pixels[i] - other.pixels[i]));
+  return most;
+}
+
+// Lines of two pixels through the centre of a white image.
+Image drawn_lines(const std::array<std::uint8_t, 3>& color) {
+  constexpr std::int64_t kSide = 1200;
+  Image image{.size = {kSide, kSide}};
+  image.pixels.resize(static_cast<std::size_t>(3 * kSide * kSide), 255);
+  for (std::int64_t row = 0; row < kSide; ++row)
+    for (std::int64_t slope = -20; slope <= 20; ++slope) {
+      const std::int64_t column =
+          kSide / 2 + (row - kSide / 2) * slope * 40 / (kSide / 2 + 200);
+      for (const std::int64_t at : {column, column + 1})
+        if (at >= 0 && at < kSide)
+          std::copy(color.begin(), color.end(),
+                    image.pixels.begin() + 3 * (row * kSide + at));
+    }
+  return image;
+}
+
+// The guide of transforms states these.
+TEST(DecodePlan, ChangesScaledPixelsOfColoredLinesMoreThanThoseOfGrey) {
+  const auto most = [](const std::array<std::uint8_t, 3>& color) {
+    const ImageFile file = encode_jpeg(drawn_lines(color), {.quality = 75});
+    const std::vector<Operation> operations{ResizeTo{{64, 64}}, ToFloat{}};
+    const Planned scaled = planned(file, DecodeScaling::kScaled, operations);
+    EXPECT_GT(scaled.plan.denominator, 1);
+    return greatest_difference(scaled.image, slowly(file, operations));
+  };
+  // 39 and 12 with libjpeg-turbo 2.1.
+  EXPECT_THAT(most({255, 0, 0}),
+              testing::AllOf(testing::Gt(20), testing::Le(48)));
+  EXPECT_LE(most({0, 0, 0}), 16);
 }
 
 // The last scaled pixel of a side covers a part of the image only where the

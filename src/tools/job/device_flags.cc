@@ -41,19 +41,9 @@ bool is_list(const std::string& gpus) {
                   gpus));
 }
 
-std::vector<std::string> parts_of(const std::string& list) {
-  std::vector<std::string> parts;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    parts.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 std::vector<int> indices_of(const std::string& gpus) {
   std::vector<int> indices;
-  for (const std::string& part : parts_of(gpus)) {
+  for (const std::string& part : entries_of(gpus)) {
     const auto index = number(part);
     if (!index || std::ranges::find(indices, *index) != indices.end())
       refuse_gpus(gpus);
@@ -126,7 +116,7 @@ std::optional<std::string> visible_devices(const DeviceFlags& flags,
   if (!is_list(flags.gpus)) return std::nullopt;
   const auto before = lookup(std::string(kVisible));
   if (!before) return flags.gpus;
-  const auto devices = parts_of(*before);
+  const auto devices = entries_of(*before);
   std::vector<std::string> chosen;
   for (const int index : indices_of(flags.gpus)) {
     if (index >= std::ssize(devices))

@@ -12,9 +12,9 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "lockstep/base/error.h"
-#include "src/base/number_in.h"
 #include "src/base/suggest.h"
 
 namespace lockstep {
@@ -99,6 +99,24 @@ FlagCheck whole_number(std::int64_t least, std::int64_t most) {
     if (value && *value >= least && *value <= most) return "";
     return fmt::format("\"{}\" is not a whole number from {} to {}", text,
                        least, most);
+  };
+}
+
+std::vector<std::string> entries_of(const std::string& list) {
+  std::vector<std::string> entries;
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    entries.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return entries;
+}
+
+FlagCheck list_of(FlagCheck entry) {
+  return [entry = std::move(entry)](const std::string& text) -> std::string {
+    for (const std::string& one : entries_of(text))
+      if (std::string problem = entry(one); !problem.empty()) return problem;
+    return "";
   };
 }
 

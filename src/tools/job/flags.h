@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "src/base/number_in.h"
+
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
 }
@@ -25,6 +27,22 @@ using FlagCheck = std::function<std::string(const std::string&)>;
 // flag's type.
 FlagCheck whole_number(std::int64_t least);
 FlagCheck whole_number(std::int64_t least, std::int64_t most);
+
+// The entries of a list such as "1,2", empty ones too: CLI11's own delimiter
+// leaves them out, so that a slip of the hand would change the list unseen.
+std::vector<std::string> entries_of(const std::string& list);
+
+// Each entry of such a list passes `entry`.
+FlagCheck list_of(FlagCheck entry);
+
+// The numbers of such a list, which list_of(whole_number(…)) has passed.
+template <class Number>
+std::vector<Number> numbers_in(const std::string& list) {
+  std::vector<Number> numbers;
+  for (const std::string& entry : entries_of(list))
+    numbers.push_back(number_in<Number>(entry).value());
+  return numbers;
+}
 
 // The limit on ranks, and on threads per rank; more would only overload a host.
 // A Loader takes as many workers.

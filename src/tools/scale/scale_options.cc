@@ -83,11 +83,14 @@ void add_scale_options(CLI::App& command, ScaleOptions& options) {
       "With\n--batch-size a rank's batch stays the same (weak scaling), "
       "otherwise the global\nbatch does (strong scaling).");
   command
-      .add_option("-n,--ranks,--nproc-per-node", options.ranks,
-                  "World sizes [1,2,4,... up to the number of cores and 8]; "
-                  "each rank has the threads that the largest allows")
-      ->delimiter(',')
-      ->check(whole_number(1, kMostRanksOfAHost))
+      .add_option_function<std::string>(
+          "-n,--ranks,--nproc-per-node",
+          [&options](const std::string& list) {
+            options.ranks = numbers_in<int>(list);
+          },
+          "World sizes [1,2,4,... up to the number of cores and 8]; "
+          "each rank has the threads that the largest allows")
+      ->check(list_of(whole_number(1, kMostRanksOfAHost)))
       ->type_name("N,N,...");
   command.add_flag("--layouts", options.layouts,
                    "Divide all cores into ranks and threads in every way, and "

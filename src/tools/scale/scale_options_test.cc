@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <CLI/CLI.hpp>
+#include <array>
 #include <cstdlib>
 
 #include "src/base/testing/error_text.h"
+#include "src/tools/job/flags.h"
 
 namespace lockstep {
 namespace {
@@ -71,6 +74,19 @@ TEST(ScaleOptions, RefuseWhatDoesNotFitTogether) {
                 completed({.against = "a {ranks}", .against_pattern = "x"});
               }),
               HasSubstr("must have one group"));
+}
+
+TEST(ScaleOptions, TakeAListOfRanksWithoutEmptyEntries) {
+  const auto ranks = [](const char* list) {
+    CLI::App command;
+    ScaleOptions options;
+    add_scale_options(command, options);
+    parse_flags(command, std::array{"-n", list});
+    return options.ranks;
+  };
+  EXPECT_THAT(ranks("1,2"), ElementsAre(1, 2));
+  EXPECT_THAT(error_text([&] { ranks("1,,2"); }),
+              HasSubstr("\"\" is not a whole number from 1 to 1024"));
 }
 
 TEST(ScaleOptions, LetTorchrunLearnTheRanksFromItsEnvironment) {

@@ -18,11 +18,16 @@ void add_replica_flags(CLI::App& command, TrainOptions& options) {
                 "ranks; end the run where a difference is wrong")
       ->check(whole_number(1));
   command
-      .add_option("--show-values", options.checks.show,
-                  "Parameters whose first values, and gradients, "
-                  "--check-consistency shows: conv1.weight,fc.bias")
-      ->delimiter(',')
-      ->allow_extra_args(false)
+      .add_option_function<std::string>(
+          "--show-values",
+          [&options](const std::string& list) {
+            options.checks.show = entries_of(list);
+          },
+          "Parameters whose first values, and gradients, "
+          "--check-consistency shows: conv1.weight,fc.bias")
+      ->check(list_of([](const std::string& name) {
+        return name.empty() ? "\"\" is not the name of a parameter" : "";
+      }))
       ->type_name("NAME,NAME,...");
   command
       .add_option("--fingerprint-every", options.checks.fingerprint_every,

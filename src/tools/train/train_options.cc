@@ -75,12 +75,14 @@ void add_data_flags(CLI::App& command, TrainOptions& options) {
 void add_model_flags(CLI::App& command, TrainOptions& options) {
   add_model_flag(command, options.model)->capture_default_str();
   command
-      .add_option("--hidden", options.hidden,
-                  fmt::format("Sizes of the mlp's hidden layers: {}",
-                              fmt::join(options.hidden, ",")))
-      ->check(whole_number(1))
-      ->delimiter(',')
-      ->allow_extra_args(false)
+      .add_option_function<std::string>(
+          "--hidden",
+          [&options](const std::string& list) {
+            options.hidden = numbers_in<std::int64_t>(list);
+          },
+          fmt::format("Sizes of the mlp's hidden layers: {}",
+                      fmt::join(options.hidden, ",")))
+      ->check(list_of(whole_number(1)))
       ->type_name("N,N,...");
   command
       .add_option("--dropout", options.dropout,

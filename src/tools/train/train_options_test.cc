@@ -315,6 +315,19 @@ TEST(TrainOptions, RefusesAFlagWithoutItsValue) {
   EXPECT_THAT(train_error({"--epochs"}), HasSubstr("--epochs"));
 }
 
+TEST(TrainOptions, RefusesListsWithAnEmptyEntry) {
+  for (const char* text : {"1,,2", ",1", "1,", ","})
+    EXPECT_THAT(train_error({"--model=mlp", "--hidden", text}),
+                AllOf(HasSubstr("--hidden"),
+                      HasSubstr("\"\" is not a whole number from 1")))
+        << text;
+  for (const char* text : {"fc.bias,,fc.weight", "fc.bias,", ""})
+    EXPECT_THAT(
+        train_error({"--check-consistency", "--show-values", text}),
+        AllOf(HasSubstr("--show-values"), HasSubstr("\"\" is not the name")))
+        << text;
+}
+
 TEST(TrainOptions, RefusesHiddenSizesForOtherModels) {
   EXPECT_THAT(train_error({"--hidden", "64"}), HasSubstr("--model mlp"));
 }

@@ -63,12 +63,20 @@ void check_checksum(const TensorArchive& archive, const std::string& file) {
       kCheckpointChecksumKey + "\" if another program saves it");
 }
 
-constexpr std::string_view kWrapperPrefix = "module.";
-
-// In PyTorch's file of a wrapped module all names have the prefix, while no
-// name in the module itself has it.
-bool has_prefix(const NamedTensors::value_type& item) {
-  return item.first.starts_with(kWrapperPrefix);
+// In PyTorch's file of a wrapped module all names have the wrapper's prefix,
+// while no name in the module itself has it. Returns that prefix, or "".
+std::string_view prefix_of_wrapper(const NamedTensors& stored,
+                                   const NamedTensors& ours) {
+  // DistributedDataParallel's and torch.compile's.
+  for (const std::string_view prefix : {"module.", "_orig_mod."}) {
+    const auto has_prefix = [&](const NamedTensors::value_type& item) {
+      return item.first.starts_with(prefix);
+    };
+    if (!stored.empty() && std::ranges::all_of(stored, has_prefix) &&
+        std::ranges::none_of(ours, has_prefix))
+      return prefix;
+  }
+  return "";
 }
 
 }  // namespace
@@ -132,10 +140,13 @@ TensorArchive read_model_archive(const CheckpointSet& set) {
 NamedTensors model_tensors(const TensorArchive& file,
                            const NamedTensors& ours) {
   if (is_sealed(file.metadata)) return part_of(file.tensors, kModelPrefix);
-  if (std::ranges::all_of(file.tensors, has_prefix) &&
-      std::ranges::none_of(ours, has_prefix))
-    return part_of(file.tensors, kWrapperPrefix);
-  return file.tensors;
+  NamedTensors tensors = file.tensors;
+  // A wrapper may wrap another.
+  for (;;) {
+    const std::string_view prefix = prefix_of_wrapper(tensors, ours);
+    if (prefix.empty()) return tensors;
+    tensors = part_of(tensors, prefix);
+  }
 }
 
 }  // namespace lockstep

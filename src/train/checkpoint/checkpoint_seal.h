@@ -43,8 +43,8 @@ TensorArchive read_model_archive(const std::filesystem::path& path);
 TensorArchive read_model_archive(const CheckpointSet& set);
 
 // The model's tensors in a file, under the model's own names: without the
-// prefix of a run's checkpoint, and without a wrapper's `module.`, unless a
-// name in `ours`, the module's tensors, has that prefix.
+// prefix of a run's checkpoint, and without those of wrappers, `module.` and
+// `_orig_mod.`, unless a name in `ours`, the module's tensors, has that prefix.
 NamedTensors model_tensors(const TensorArchive& file,
                            const NamedTensors& ours = {});
 

@@ -128,22 +128,34 @@ TEST(Checkpoint, IsRefusedInAForkedProcessOfTensorsThatTheParentChanges) {
 
 // A module inside a wrapper like PyTorch's.
 struct Wrapper : torch::nn::Module {
-  explicit Wrapper(std::shared_ptr<SavedNet> net) {
-    register_module("module", std::move(net));
+  Wrapper(const std::string& name, std::shared_ptr<torch::nn::Module> net) {
+    register_module(name, std::move(net));
   }
 };
 
 TEST(Checkpoint, OfAWrappedModelLoadsWithoutTheWrapper) {
   const TestDirectory directory;
   const auto saved = std::make_shared<SavedNet>();
-  save_checkpoint(directory / "m", Wrapper(saved));
-  SavedNet loaded;
-  load_checkpoint(directory / "m", loaded);
-  for (const auto& item : saved->named_parameters())
-    EXPECT_TRUE(at::equal(item.value(), loaded.named_parameters()[item.key()]))
-        << item.key();
-  Wrapper wrapper(std::make_shared<SavedNet>());
-  EXPECT_NO_THROW(load_checkpoint(directory / "m", wrapper));
+  // DistributedDataParallel, torch.compile, and each of the two in the other.
+  using Names = std::vector<std::string>;
+  for (const Names& names :
+       {Names{"module"}, Names{"_orig_mod"}, Names{"module", "_orig_mod"},
+        Names{"_orig_mod", "module"}}) {
+    const auto wrapped = [&](std::shared_ptr<torch::nn::Module> net) {
+      for (const std::string& name : names)
+        net = std::make_shared<Wrapper>(name, net);
+      return net;
+    };
+    save_checkpoint(directory / "m", *wrapped(saved));
+    SavedNet loaded;
+    load_checkpoint(directory / "m", loaded);
+    for (const auto& item : saved->named_parameters())
+      EXPECT_TRUE(
+          at::equal(item.value(), loaded.named_parameters()[item.key()]))
+          << item.key();
+    const auto wrapper = wrapped(std::make_shared<SavedNet>());
+    EXPECT_NO_THROW(load_checkpoint(directory / "m", *wrapper));
+  }
 }
 
 TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {

@@ -1,6 +1,8 @@
 #include "src/train/checkpoint/tensor_archive.h"
 
 #include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
+#include <caffe2/serialize/read_adapter_interface.h>
 #include <torch/serialize/archive.h>
 
 #include <algorithm>
@@ -88,6 +90,21 @@ void write_as_archive(const fs::path& path, const TensorArchive& archive) {
   replace_file(path, pieces);
 }
 
+// Whether it begins like a zip file, as LibTorch's archives do.
+bool is_archive(const std::vector<std::byte>& bytes) {
+  constexpr std::array<char, 4> kZip{'P', 'K', 3, 4};
+  return bytes.size() >= kZip.size() &&
+         std::memcmp(bytes.data(), kZip.data(), kZip.size()) == 0;
+}
+
+// Whether it begins like a file of torch.save before PyTorch 1.6: with the
+// pickle of a number of PyTorch's.
+bool is_old_pickle(const std::vector<std::byte>& bytes) {
+  constexpr std::string_view kNumber = "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P";
+  return bytes.size() >= kNumber.size() &&
+         std::memcmp(bytes.data(), kNumber.data(), kNumber.size()) == 0;
+}
+
 // Whether all elements of the tensor lie in its storage: LibTorch trusts the
 // extents and strides in a file.
 bool lies_in_storage(const at::Tensor& tensor) {
@@ -128,8 +145,48 @@ void read_level(InputArchive& level, const std::string& prefix,
   }
 }
 
+class MemoryReader final : public caffe2::serialize::ReadAdapterInterface {
+ public:
+  explicit MemoryReader(SharedBytes bytes) : bytes_(std::move(bytes)) {}
+  std::size_t size() const override { return bytes_->size(); }
+  std::size_t read(std::uint64_t position, void* to, std::size_t count,
+                   const char* /*what*/) const override {
+    if (position >= bytes_->size()) return 0;
+    const std::size_t held =
+        std::min(count, bytes_->size() - static_cast<std::size_t>(position));
+    std::memcpy(to, bytes_->data() + position, held);
+    return held;
+  }
+
+ private:
+  SharedBytes bytes_;
+};
+
+// Whether Python's torch.save wrote an archive: LibTorch's zip file, but of a
+// pickle that only Python can read.
+bool is_of_python(const SharedBytes& bytes) {
+  try {
+    caffe2::serialize::PyTorchStreamReader reader(
+        std::make_shared<MemoryReader>(bytes));
+    return reader.hasRecord("data.pkl") && !reader.hasRecord("constants.pkl");
+  } catch (const std::exception&) {
+    return false;  // it is damaged
+  }
+}
+
+[[noreturn]] void refuse_pythons(const std::string& file) {
+  throw InvalidArgument(
+      "\"" + file +
+      "\" is a file of Python's torch.save, which only Python can read"
+      "\n  next:    write the model's tensors in Python with "
+      "safetensors.torch.save_file(model.state_dict(), "
+      "\"model.safetensors\"), and name that file as the model; a run "
+      "resumes from its own checkpoints alone");
+}
+
 TensorArchive parse_as_archive(const SharedBytes& bytes,
                                const std::string& file) {
+  if (is_of_python(bytes)) refuse_pythons(file);
   TensorArchive archive;
   try {
     InputArchive input;
@@ -147,13 +204,6 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
         "\n  next:    name another file, or write this one again");
   }
   return archive;
-}
-
-// Whether it begins like a zip file, as LibTorch's archives do.
-bool is_archive(const std::vector<std::byte>& bytes) {
-  constexpr std::array<char, 4> kZip{'P', 'K', 3, 4};
-  return bytes.size() >= kZip.size() &&
-         std::memcmp(bytes.data(), kZip.data(), kZip.size()) == 0;
 }
 
 }  // namespace
@@ -175,6 +225,7 @@ SharedBytes read_bytes(const fs::path& path) {
 }
 
 TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file) {
+  if (is_old_pickle(*bytes)) refuse_pythons(file);
   // The name must reveal the risk: reading LibTorch's archive runs its loader.
   if (is_archive(*bytes) &&
       file.ends_with(ending_of(CheckpointFormat::kSafetensors)))

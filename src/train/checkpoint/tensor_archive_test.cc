@@ -1,12 +1,16 @@
 #include "src/train/checkpoint/tensor_archive.h"
 
 #include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/serialize/archive.h>
 
 #include <limits>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
@@ -16,6 +20,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Reads an archive of one tensor that another program wrote.
 TensorArchive read_back(const at::Tensor& tensor) {
@@ -41,6 +46,43 @@ TEST(TensorArchive, NamedSafetensorsIsNeverReadByLibTorch) {
       AllOf(HasSubstr("m.safetensors\" is not a safetensors file, but a "
                       "LibTorch archive"),
             HasSubstr("rename it to .pt")));
+}
+
+std::string message_of(const std::string& bytes, const std::string& file) {
+  const auto span = std::as_bytes(std::span(bytes));
+  return error_text([&] {
+    parse_archive(std::make_shared<const std::vector<std::byte>>(span.begin(),
+                                                                 span.end()),
+                  file);
+  });
+}
+
+// The records of a file of torch.save(), without those of its tensors.
+std::string python_file() {
+  std::string bytes;
+  caffe2::serialize::PyTorchStreamWriter writer(
+      [&](const void* from, std::size_t count) {
+        bytes.append(static_cast<const char*>(from), count);
+        return count;
+      });
+  writer.writeRecord("data.pkl", "\x80\x02}q\x00.", 6);
+  writer.writeEndOfFile();
+  return bytes;
+}
+
+TEST(TensorArchive, ThatPythonSavedIsNotCalledDamaged) {
+  using namespace std::string_literals;
+  const std::string file = python_file();
+  // Before PyTorch 1.6, of torch.save(model.state_dict(), …).
+  const std::string old =
+      "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."s;
+  for (const std::string& bytes : {file, old})
+    EXPECT_THAT(message_of(bytes, "m.pt"),
+                AllOf(HasSubstr("m.pt"), HasSubstr("Python's torch.save"),
+                      HasSubstr("next:    "), HasSubstr("save_file("),
+                      Not(HasSubstr("damaged"))));
+  EXPECT_THAT(message_of(file.substr(0, file.size() / 2), "m.pt"),
+              HasSubstr("damaged or was cut short"));
 }
 
 TEST(TensorArchive, HasDenseRowsWhateverWasWritten) {

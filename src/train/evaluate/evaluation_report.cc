@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <iomanip>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -75,9 +74,8 @@ std::string to_text(const Evaluation& evaluation,
        << subject.dataset << ", " << subject.split
        << " set: " << with_thousands(matrix.samples()) << " images on "
        << subject.ranks << (subject.ranks == 1 ? " rank" : " ranks")
-       << "\n\nloss " << std::fixed << std::setprecision(4)
-       << evaluation.mean_loss() << " · accuracy "
-       << share_text(matrix.accuracy()) << " · "
+       << "\n\nloss " << fixed_number(evaluation.mean_loss(), 4)
+       << " · accuracy " << share_text(matrix.accuracy()) << " · "
        << with_thousands(std::llround(evaluation.images_per_second()))
        << " images/s\n\n";
   text << class_table(matrix, subject.class_names)

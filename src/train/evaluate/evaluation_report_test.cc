@@ -112,6 +112,27 @@ TEST(EvaluationReport, IsJsonAlsoWhereTheLossIsNoNumberAndTheFileNoText) {
   EXPECT_TRUE(json["trained_on"].is_null());
 }
 
+// A division of 0 by 0 gives one with a sign on x86.
+TEST(EvaluationReport, WritesNoSignBeforeALossThatIsNoNumber) {
+  for (const double sign : {1., -1.}) {
+    Evaluation broken = small_evaluation();
+    broken.loss = std::copysign(std::numeric_limits<double>::quiet_NaN(), sign);
+    EXPECT_THAT(to_text(broken, subject()), HasSubstr("\nloss nan ·"));
+  }
+}
+
+TEST(PredictionFile, WritesNoSignBeforeAProbabilityThatIsNoNumber) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<std::int64_t> predicted{0, 0};
+  const std::vector<float> probability{nan, std::copysign(nan, -1.f)};
+  EXPECT_EQ(
+      to_csv(
+          {.labels = {}, .predicted = predicted, .probability = probability}),
+      "index,predicted,probability\n"
+      "0,0,nan\n"
+      "1,0,nan\n");
+}
+
 TEST(PredictionFile, HasALineForEachSampleThatGivesBackTheSameFloats) {
   const std::vector<std::int64_t> labels{9, 0}, predicted{9, 1};
   const std::vector<float> probability{0.1f, 1};

@@ -2,6 +2,8 @@
 
 #include <array>
 #include <charconv>
+#include <cmath>
+#include <limits>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -15,6 +17,11 @@ void append(std::string& text, Number number) {
   const auto end =
       std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
   text.append(digits.data(), end);
+}
+
+// NaN may have a sign, which is the processor's choice.
+float without_sign_of_nan(float number) {
+  return std::isnan(number) ? std::numeric_limits<float>::quiet_NaN() : number;
 }
 
 // Quoted where it would otherwise parse as more than one field.
@@ -60,9 +67,9 @@ std::string to_csv(const PredictionTable& table) {
     if (!table.paths.empty()) text += "," + field(table.paths[sample]);
     if (labelled) append(text += ",", table.labels[sample]);
     append(text += ",", table.predicted[sample]);
-    append(text += ",", table.probability[sample]);
+    append(text += ",", without_sign_of_nan(table.probability[sample]));
     for (const float share : table.probabilities.subspan(sample * more, more))
-      append(text += ",", share);
+      append(text += ",", without_sign_of_nan(share));
     text += "\n";
   }
   return text;

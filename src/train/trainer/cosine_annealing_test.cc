@@ -62,6 +62,18 @@ TEST(CosineAnnealingLR, GoesOnWhereARunWasInterrupted) {
   }
 }
 
+// PyTorch's goes on from the changed rate.
+TEST(CosineAnnealingLR, ReplacesARateThatTheProgramHasSet) {
+  auto changed = optimizer_of(0.3), other = optimizer_of(0.3);
+  CosineAnnealingLR one(changed, {.t_max = 7}), two(other, {.t_max = 7});
+  one.step();
+  two.step();
+  changed.param_groups()[0].options().set_lr(0.001);
+  one.step();
+  two.step();
+  EXPECT_EQ(rate_of(changed), rate_of(other));
+}
+
 TEST(CosineAnnealingLR, RefusesWhatIsNoSchedule) {
   auto optimizer = optimizer_of(0.3);
   for (const CosineAnnealingOptions& wrong :

@@ -57,6 +57,13 @@ bool is_of(const std::filesystem::path& resumed,
   return std::filesystem::equivalent(whole.parent_path(), folder, error);
 }
 
+// Whether restore() will say that there is nothing to resume from, which the
+// user must mend first.
+bool is_missing(const std::filesystem::path& resumed) {
+  std::error_code error;
+  return !resumed.empty() && !std::filesystem::exists(resumed, error);
+}
+
 }  // namespace
 
 void check_checkpoint_options(const TrainerOptions& options) {
@@ -98,7 +105,7 @@ std::optional<std::filesystem::path> RunCheckpoints::begin() {
     run_on_rank_zero(*group_, "preparing to save checkpoints", [&] {
       folder_.prepare();
       // Otherwise the checkpoints of this run would replace those of another.
-      if (options_.resume != kAuto &&
+      if (options_.resume != kAuto && !is_missing(options_.resume) &&
           !is_of(options_.resume, options_.checkpoint_dir))
         refuse_used_folder();
     });

@@ -27,6 +27,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Stopped : std::exception {};
 
@@ -390,6 +391,18 @@ TEST_F(StopAndResume, RefusesToBeginInAFolderThatIsUsed) {
               AllOf(HasSubstr("holds checkpoints of a run already"),
                     HasSubstr("--resume auto")));
   EXPECT_EQ(names_in(folder), "checkpoint-000005.safetensors");
+}
+
+TEST_F(StopAndResume, NamesAMissingCheckpointBeforeAFolderInUse) {
+  const TestDirectory folder, elsewhere;
+  quick_.checkpoint_dir = folder.path();
+  quick_.epochs = 1;
+  train_on(1, quick_);
+  quick_.resume = elsewhere / "nosuch";
+  for (const int ranks : {1, 2})
+    EXPECT_THAT(error_text([&] { train_on(ranks, quick_); }),
+                AllOf(HasSubstr("nosuch"), HasSubstr("No such file"),
+                      Not(HasSubstr("holds checkpoints"))));
 }
 
 TEST_F(StopAndResume, DoesNotPushOutAnothersCheckpointsWhereItGoesOnFromAFile) {
