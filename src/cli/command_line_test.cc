@@ -272,6 +272,8 @@ TEST(CommandLine, RefusesAnEmptyPathAndTakesNoOtherWordForIt) {
   for (const char* const flag :
        {"--checkpoint-dir=", "--output=", "--weights=", "--resume="})
     EXPECT_THAT(error_of({"train", flag}), HasSubstr(" is empty"));
+  // A flag without a value has none to miss.
+  EXPECT_THAT(parse_run({"--no-fold=", "true"}).command, ElementsAre("true"));
   // The program's own.
   EXPECT_THAT(parse_run({"true", "--log-dir="}).command,
               ElementsAre("true", "--log-dir="));

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "src/comm/diagnosis/recorder.h"
@@ -84,7 +85,12 @@ void GroupRecorder::started(std::uint64_t number, const Operation& operation,
     MutexLock lock(group_->mutex_);
     work.pending_->tell(shared_from_this());
   }
-  if (work.pending_.get() != own_work_) group_->keep(number, work.pending_);
+  if (work.pending_.get() == own_work_) return;
+  try {
+    group_->keep(number, work.pending_);
+  } catch (const std::bad_alloc&) {
+    // The operation is under way: only its record suffers.
+  }
 }
 
 void GroupRecorder::completed(std::uint64_t number) {

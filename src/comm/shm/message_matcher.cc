@@ -66,12 +66,10 @@ void MessageMatcher::advance() {
   if (changed) bell_.ring();
 }
 
-std::vector<std::shared_ptr<ShmMessage>> MessageMatcher::first_to_fail() const {
-  std::map<int, Pointer> of_peer;
+std::shared_ptr<ShmMessage> MessageMatcher::overdue() const {
+  Pointer found;
   const auto look_at = [&](const Pointer& message) {
-    Pointer& first = of_peer[message->operation.peer];
-    if (first == nullptr || message->deadline < first->deadline)
-      first = message;
+    if (message->deadline.expired()) found = message;
   };
   std::ranges::for_each(receives_, look_at);
   for (const Outbox& outbox : outboxes_) {
@@ -81,9 +79,7 @@ std::vector<std::shared_ptr<ShmMessage>> MessageMatcher::first_to_fail() const {
   }
   for (const Inbox& inbox : inboxes_)
     std::ranges::for_each(inbox.streaming, look_at);
-  std::vector<Pointer> messages;
-  for (auto& [peer, message] : of_peer) messages.push_back(std::move(message));
-  return messages;
+  return found;
 }
 
 void MessageMatcher::complete(ShmMessage& message) {

@@ -41,9 +41,8 @@ class MessageMatcher {
   // the buffer of its receive.
   void advance();
 
-  // The message with the earliest deadline of those to and from each rank, and
-  // of those from any rank.
-  std::vector<std::shared_ptr<ShmMessage>> first_to_fail() const;
+  // A message whose deadline has passed, or null.
+  std::shared_ptr<ShmMessage> overdue() const;
 
   // Whether advance() has nothing to do.
   bool idle() const { return in_flight_ == 0 && owed_receipts_ == 0; }

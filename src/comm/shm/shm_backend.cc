@@ -123,6 +123,7 @@ class ShmBackend : public Backend,
   void advance_messages() LOCKSTEP_REQUIRES(progress_lock_);
   void advance_or_give_up() LOCKSTEP_REQUIRES(progress_lock_);
   void give_up_in_catch() LOCKSTEP_REQUIRES(progress_lock_);
+  void look_for_deaths() LOCKSTEP_REQUIRES(progress_lock_);
   bool try_advance();
   std::uint64_t tend();
   void check_flights();
@@ -153,6 +154,9 @@ class ShmBackend : public Backend,
   }
   void note_thread();
   void wait_for(const WaitTarget& target, std::optional<Deadline> deadline);
+  std::exception_ptr wait_until_settled(const WaitTarget& target,
+                                        std::optional<Deadline> deadline);
+  void end_after_exception(const WaitTarget& target);
   std::vector<int> missing_of(const WaitTarget& target);
   using TimePoint = Deadline::Clock::time_point;
   void check_peers(const WaitTarget& target, Deadline deadline,
@@ -286,9 +290,13 @@ Work ShmBackend::start_message(const Operation& operation) {
     if (message->done.load()) return Work::received_from(message->source);
     return Work::failed(error_of_all());
   }
-  be_carried_forward();
-  return Work(
-      std::make_shared<MessageWork>(shared_from_this(), std::move(message)), 0);
+  try {
+    be_carried_forward();
+    return Work(std::make_shared<MessageWork>(shared_from_this(), message), 0);
+  } catch (...) {
+    end_after_exception(arrival(*message));
+    throw;
+  }
 }
 
 // Ensures that a thread advances the operations in flight even if no caller
@@ -401,13 +409,26 @@ void ShmBackend::check_flights() {
   if (is_in_flight(oldest))
     check_peers(collective(oldest), collective(oldest).deadline(),
                 collective(oldest).begun());
-  std::vector<std::shared_ptr<ShmMessage>> messages;
+  std::shared_ptr<ShmMessage> overdue;
   {
     const ProgressGuard progress_lock(progress_lock_);
-    messages = matcher_.first_to_fail();
+    look_for_deaths();
+    overdue = matcher_.overdue();
   }
-  for (const auto& message : messages)
-    check_peers(arrival(*message), message->deadline, message->begun);
+  if (overdue)
+    check_peers(arrival(*overdue), overdue->deadline, overdue->begun);
+}
+
+// The program may only poll its messages. A rank that left in good order ends
+// no message for which no thread waits: it may not be needed.
+void ShmBackend::look_for_deaths() {
+  if (broken_ || !has_messages_) return;
+  const std::vector<int> only_this_rank{identity_.rank};
+  const auto gone = peer_status_.find(only_this_rank);
+  if (!gone) return;
+  advance_or_give_up();  // the last messages of a rank that has ended
+  if (!broken_ && has_messages_)
+    give_up(peer_status_.error_for("the group's messages", *gone), *gone);
 }
 
 void ShmBackend::note_thread() {
@@ -418,9 +439,30 @@ void ShmBackend::note_thread() {
     has_several_users_ = true;
 }
 
-// An operation must not go on in memory whose owner has seen an exception.
 void ShmBackend::wait_for(const WaitTarget& target,
-                          std::optional<Deadline> deadline) try {
+                          std::optional<Deadline> deadline) {
+  std::exception_ptr told;
+  try {
+    told = wait_until_settled(target, deadline);
+  } catch (...) {
+    end_after_exception(target);
+    throw;
+  }
+  if (told) std::rethrow_exception(told);
+  if (!target.complete()) std::rethrow_exception(error_of_all());
+}
+
+// An operation must not go on in memory whose owner has seen an exception.
+// Called in a catch.
+void ShmBackend::end_after_exception(const WaitTarget& target) {
+  const ProgressGuard progress_lock(progress_lock_);
+  if (!settled(target)) give_up_in_catch();
+}
+
+// Returns earlier with what Operation::meanwhile throws: its owner ends the
+// group, and knows why.
+std::exception_ptr ShmBackend::wait_until_settled(
+    const WaitTarget& target, std::optional<Deadline> deadline) {
   const auto ready = [&] { return settled_after_try(target); };
   if (!ready()) {
     const Deadline own = target.deadline();
@@ -435,15 +477,11 @@ void ShmBackend::wait_for(const WaitTarget& target,
       if (bell_.wait(ready, timeout)) continue;
       check_peers(target, limit, begun, &announced);
       check_flights();
-      target.call_meanwhile();
+      if (auto told = target.call_meanwhile()) return told;
     }
     if (target.complete()) announced.end();
   }
-  if (!target.complete()) std::rethrow_exception(error_of_all());
-} catch (...) {
-  const ProgressGuard progress_lock(progress_lock_);
-  if (!settled(target)) give_up_in_catch();
-  throw;
+  return nullptr;
 }
 
 // Another thread may be advancing operations: this waits for it.

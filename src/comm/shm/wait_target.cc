@@ -76,13 +76,18 @@ Deadline WaitTarget::deadline() const {
   return deadline;
 }
 
-void WaitTarget::call_meanwhile() const {
-  if (message_ != nullptr) return;
+std::exception_ptr WaitTarget::call_meanwhile() const {
+  if (message_ != nullptr) return nullptr;
   const std::function<void()>* meanwhile = nullptr;
   collectives_->visit(ticket_, [&](PendingCollective& collective) {
     meanwhile = collective.operation().meanwhile;
   });
-  if (meanwhile != nullptr && *meanwhile) (*meanwhile)();
+  try {
+    if (meanwhile != nullptr && *meanwhile) (*meanwhile)();
+  } catch (...) {
+    return std::current_exception();
+  }
+  return nullptr;
 }
 
 Deadline::Clock::time_point WaitTarget::begun() const {

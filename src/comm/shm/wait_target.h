@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,8 +47,8 @@ class WaitTarget {
                                Deadline::Clock::time_point waited_since) const;
 
   Deadline deadline() const;
-  // Calls Operation::meanwhile.
-  void call_meanwhile() const;
+  // Calls Operation::meanwhile, and returns what it throws.
+  std::exception_ptr call_meanwhile() const;
   // When the operation began.
   Deadline::Clock::time_point begun() const;
 

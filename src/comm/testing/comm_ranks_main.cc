@@ -343,10 +343,11 @@ int leave_early() {
 
 // While all ranks but LATE wait in a collective, rank VICTIM dies or, with
 // LEAVES, leaves. LATE comes once the others have noticed that. With HOSTS,
-// every two ranks are on a host of their own.
+// so many ranks are on each host.
 int be_late_while_one_is_gone() {
   using std::chrono::minutes;
-  const std::string host = std::to_string(number_from("RANK", 0) / 2);
+  const std::string host =
+      std::to_string(number_from("RANK", 0) / number_from("HOSTS", 1));
   if (std::getenv("HOSTS") != nullptr)
     ::setenv("LOCKSTEP_HOST_ID", host.c_str(), 1);
   const auto group = join();
@@ -543,6 +544,53 @@ int broadcast_and_leave() {
   return 0;
 }
 
+// Rank 1 dies while rank 0 only polls a message from it.
+int poll_a_message() {
+  const auto group = join();
+  group->barrier().wait();
+  if (group->rank() == 1) ::raise(SIGKILL);
+  std::vector<float> values(100);
+  const Work receive = group->irecv(view(values), 1);
+  while (!receive.done()) std::this_thread::yield();
+  receive.wait();
+  return 0;
+}
+
+// One allocation after another fails while rank 0 starts a receive.
+int failing_allocations_of_messages() {
+  const auto world = join();
+  for (int nth = 0; nth < kMostAllocations; ++nth) {
+    const std::vector<int> both{0, 1};
+    const auto group = new_group(*world, both);
+    std::vector<float> values(100'000, world->rank() == 0 ? 0.0F : 5.0F);
+    float expected = 5;
+    try {
+      Work work;
+      if (world->rank() == 0) {
+        const FailingAllocation failing(nth);
+        work = group->irecv(view(values), 1);
+      } else {
+        work = group->isend(view(values), 0);
+      }
+      work.wait(std::chrono::seconds(1));
+    } catch (const std::exception&) {
+      if (world->rank() == 0) expected = 7;
+      std::ranges::fill(values, expected);
+    }
+    try {
+      group->barrier({.timeout = std::chrono::seconds(20)}).wait();
+    } catch (const std::exception&) {
+    }
+    world->barrier().wait();
+    if (std::ranges::count(values, expected) != std::ssize(values)) {
+      say("without allocation " + std::to_string(nth) + " the first element " +
+          "was " + std::to_string(values.front()));
+      return 1;
+    }
+  }
+  return 0;
+}
+
 // One allocation after another fails while rank 0 starts an operation.
 int failing_allocations() {
   const auto world = join();
@@ -653,6 +701,8 @@ int run(const std::string& name) {
       {"monitored_barrier_and_end", monitored_barrier_and_end},
       {"broadcast_and_leave", broadcast_and_leave},
       {"failing_allocations", failing_allocations},
+      {"failing_allocations_of_messages", failing_allocations_of_messages},
+      {"poll_a_message", poll_a_message},
       {"short_of_descriptors", short_of_descriptors},
       {"join_twice", join_twice},
       {"planted_race", planted_race},

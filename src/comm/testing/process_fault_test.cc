@@ -68,13 +68,15 @@ TEST(RanksAsProcesses, StageWhereALimitAdmitsNoHeap) {
 
 // On each backend: neither a hang, nor writes after the error.
 TEST(RanksAsProcesses, EndAnOperationForWhichAnAllocationFails) {
-  for (const char* backend : {"shm", "gloo"}) {
-    RankProcesses ranks(2, ranks_program("failing_allocations"),
-                        {std::string("LOCKSTEP_BACKEND=") + backend});
-    for (int rank = 0; rank < 2; ++rank)
-      EXPECT_EQ(ranks.wait_for_end(rank, std::chrono::minutes(2)), 0)
-          << backend << ", rank " << rank << ": " << ranks.output(rank);
-  }
+  for (const char* backend : {"shm", "gloo"})
+    for (const char* what :
+         {"failing_allocations", "failing_allocations_of_messages"}) {
+      RankProcesses ranks(2, ranks_program(what),
+                          {std::string("LOCKSTEP_BACKEND=") + backend});
+      for (int rank = 0; rank < 2; ++rank)
+        EXPECT_EQ(ranks.wait_for_end(rank, std::chrono::minutes(2)), 0)
+            << backend << ", rank " << rank << ": " << ranks.output(rank);
+    }
 }
 
 // Issue 19: every group of the process used to end.
@@ -268,6 +270,16 @@ TEST(AKilledRank, IsNamedWhereTheKernelHasNoPidfds) {
     kill_somewhere(3, seed + round, {"WITHOUT_PIDFD=1"});
 }
 
+TEST(AKilledRank, IsNamedToARankThatOnlyPolls) {
+  for (const char* backend : {"shm", "gloo"}) {
+    RankProcesses ranks(2, ranks_program("poll_a_message"),
+                        {std::string("LOCKSTEP_BACKEND=") + backend});
+    EXPECT_EQ(ranks.wait_for_end(0, kTimeout), 10);
+    EXPECT_NE(ranks.output(0).find("PeerFailure of rank 1"), std::string::npos)
+        << backend << ": " << ranks.output(0);
+  }
+}
+
 // `late` enters the collective only once all others have named `victim`.
 void expect_to_be_noticed(int ranks, int late, int victim,
                           std::vector<std::string> environment) {
@@ -318,6 +330,15 @@ TEST(ARankThatIsGone, IsNoticedOnEachHostWhileAnotherRankIsLate) {
             4, late, victim,
             {"HOSTS=2", "LOCKSTEP_BACKEND=hybrid", "LEAVES=1"});
     }
+}
+
+// One rank of a host learns it from its wait on the wire or in the store, and
+// tells another one that waits in shared memory.
+TEST(ARankThatIsGone, IsNamedByAllRanksOfAHostWhereOneIsLate) {
+  for (const auto& [late, victim] :
+       {std::pair{4, 0}, std::pair{3, 0}, std::pair{5, 1}, std::pair{1, 3}})
+    expect_to_be_noticed(6, late, victim,
+                         {"HOSTS=3", "LOCKSTEP_BACKEND=hybrid"});
 }
 
 // The store ends with rank 0: with the killed rank, or with a survivor that

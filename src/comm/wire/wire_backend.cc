@@ -286,10 +286,17 @@ Work WireBackend::start_message(const Operation& operation) {
         InvalidArgument(fmt::format("{}: group \"{}\" has no other rank",
                                     describe(operation), identity_.name))));
   auto message = std::make_shared<WireMessage>(operation);
-  matcher_->post(message);
-  if (message->done)
-    return message->source < 0 ? Work() : Work::received_from(message->source);
-  return Work(std::make_shared<MessageWork>(shared_from_this(), message), 0);
+  try {
+    matcher_->post(message);
+    if (message->done)
+      return message->source < 0 ? Work()
+                                 : Work::received_from(message->source);
+    return Work(std::make_shared<MessageWork>(shared_from_this(), message), 0);
+  } catch (...) {
+    // It must not go on in memory whose owner has seen an exception.
+    fail_message(message, std::current_exception());
+    throw;
+  }
 }
 
 void WireBackend::wait_for_message(const WireMessageMatcher::Pointer& message,

@@ -79,6 +79,13 @@ void make_log_folder(const std::filesystem::path& folder) {
         error.value());
 }
 
+bool is_still_at(const std::string& path, const FileDescriptor& log) {
+  struct stat here {};
+  struct stat there {};
+  return ::fstat(log.get(), &here) == 0 && ::stat(path.c_str(), &there) == 0 &&
+         here.st_dev == there.st_dev && here.st_ino == there.st_ino;
+}
+
 // Renames the log of an earlier job: PATH.1, or the next number that is free.
 // Returns whether that was necessary and possible; the log must be locked.
 bool set_earlier_log_aside(const std::string& path) {
@@ -92,7 +99,9 @@ bool set_earlier_log_aside(const std::string& path) {
     // Unlike rename(), link() replaces no file.
     if (::link(path.c_str(), aside.c_str()) == 0)
       return ::unlink(path.c_str()) == 0;
-    if (errno != EEXIST) break;
+    // Not every file system has links; there the log's lock must suffice.
+    if (errno != EEXIST && ::access(aside.c_str(), F_OK) != 0)
+      return ::rename(path.c_str(), aside.c_str()) == 0;
   }
   return false;
 }
@@ -121,7 +130,9 @@ FileDescriptor make_log(const std::string& path) {
         fmt::format("a job that is still running writes {}; name another "
                     "folder with --log-dir",
                     path));
-  if (log && set_earlier_log_aside(path)) return make_log(path);
+  // Another launcher may have set the file aside before this one locked it.
+  if (log && (!is_still_at(path, log) || set_earlier_log_aside(path)))
+    return make_log(path);
   // EINVAL: a pipe or a device, which holds no earlier job's lines.
   if (!log || (::ftruncate(log.get(), 0) != 0 && errno != EINVAL))
     throw SystemError(fmt::format("cannot create the log {}", path), errno);

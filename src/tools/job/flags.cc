@@ -40,7 +40,8 @@ void give_empty_value(const CLI::App& command, std::vector<std::string>& words,
   std::string& word = words[at];
   if (!word.starts_with("--") || word.find('=') + 1 != word.size()) return;
   const std::string flag = word.substr(0, word.size() - 1);
-  if (!has_flag(command, flag)) return;
+  const CLI::Option* option = command.get_option_no_throw(flag);
+  if (option == nullptr || option->get_items_expected_max() == 0) return;
   word = flag;
   words.insert(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, "");
 }
