@@ -207,7 +207,8 @@ TEST_P(Messages, ThatDoNotFitAreAMismatchThatNamesBothSides) {
 // The ranks may wait for something else, or not at all.
 TEST_P(Messages, ThatDoNotFitEndTheGroupOnBothSides) {
   if (GetParam() == std::string("reference"))
-    GTEST_SKIP() << "a receive runs when the caller waits for it";
+    GTEST_SKIP()
+        << "a receive of the reference runs when the caller waits for it";
   for (const std::size_t count : {10, 100'000})
     run(2, [count](ProcessGroup& group) {
       std::vector<float> values(count), sum(1);
@@ -227,7 +228,8 @@ TEST_P(Messages, ThatDoNotFitEndTheGroupOnBothSides) {
 // The callers only poll.
 TEST_P(Messages, ThatNeverComeEndAtTheirDeadline) {
   if (GetParam() == std::string("reference"))
-    GTEST_SKIP() << "a receive runs when the caller waits for it";
+    GTEST_SKIP()
+        << "a receive of the reference runs when the caller waits for it";
   run(2, [](ProcessGroup& group) {
     std::vector<float> values(10);
     const Work message =
