@@ -38,6 +38,13 @@ class PassIntent {
   // the pass throws what `rule` throws.
   void decide_by(std::function<PassKind()> rule) { rule_ = std::move(rule); }
 
+  // Whether a forward pass has said that the next backward pass is reduced.
+  bool expects_reduced_pass() const {
+    return !rule_ && said_ == PassKind::kReduced;
+  }
+
+  void forget_forward_passes() { said_.reset(); }
+
   bool has_rule() const { return rule_ != nullptr; }
 
   // The kind of a backward pass that begins now. Consumes the record of the

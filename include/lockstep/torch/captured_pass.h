@@ -24,12 +24,16 @@
 // host. Inputs of other shapes, such as an epoch's last batch, run as usual:
 // the graph has the largest shapes that came before it.
 //
-// Every rank runs the same passes, whose inputs have the same shapes.
+// Every rank runs the same passes, whose inputs have the same shapes. The graph
+// reads the parameters where they lay when it was captured: new values are
+// written into them, as by copy_() and load_in_place(). A captured pass is not
+// among those after which DistributedDataParallel compares replicas.
 //
 // Threads: single-threaded. One stream, not the default one, is current during
 //          the whole life of model and passes: see StreamOfItsOwn.
 // Errors:  InvalidArgument for a pass that cannot be captured; it leaves no
-//          gradients. Exceptions of the pass.
+//          gradients. InvalidArgument if a parameter has moved to other memory
+//          since the capture. Exceptions of the pass.
 // Source:  torch.cuda.make_graphed_callables, and PyTorch's notes on capturing
 //          DistributedDataParallel.
 #pragma once
@@ -90,6 +94,8 @@ class CapturedPass {
   void check_stream_and_gradients(at::TensorList inputs) const;
   CallOptions options(std::string_view label) const;
   void capture(at::Device device);
+  void check_places() const;
+  void hand_out_gradients();
   void capture_pass(const std::shared_ptr<DeviceGraph>& graph);
 
   const std::shared_ptr<ProcessGroup> group_;
@@ -101,6 +107,9 @@ class CapturedPass {
   // it.
   std::shared_ptr<DeviceGraph> graph_;  // null: nothing is captured yet
   std::vector<at::Tensor> inputs_, gradients_, outputs_;
+  // Where the graph reads parameters and writes gradients: tensors that are
+  // never handed out, so that no set_data() moves them.
+  std::vector<at::Tensor> parameter_places_, gradient_places_;
 };
 
 }  // namespace lockstep

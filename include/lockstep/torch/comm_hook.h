@@ -85,6 +85,11 @@ class CommHook {
   virtual bool reduces_in_part(const at::Tensor& /*parameter*/) const {
     return false;
   }
+
+  // Whether the passes from here on leave the ranks' models different, as
+  // gradients that stay on their rank do: they are then not compared. The same
+  // on every rank.
+  virtual bool replicas_may_differ() const { return false; }
 };
 
 // Starts the operation that runs without a hook.

@@ -91,6 +91,9 @@ class CompressHook final : public CompressingHook {
   bool reduces_in_part(const at::Tensor& parameter) const override {
     return inner_->reduces_in_part(parameter);
   }
+  bool replicas_may_differ() const override {
+    return inner_->replicas_may_differ();
+  }
 
  private:
   at::ScalarType type_;

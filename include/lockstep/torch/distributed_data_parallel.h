@@ -23,6 +23,10 @@
 // broadcast. A group of one costs nothing, unless it is to reduce_alone. See
 // docs/guides/ddp.md.
 //
+// Every 1,000th reduced pass the ranks compare a hash of all parameters, so
+// that replicas which drift apart do not stay unnoticed: see
+// compare_replicas_every.
+//
 // Threads: single-threaded. The wrapper may be moved, but not during a pass.
 // Errors:  when it is made: Mismatch on every rank when their modules differ,
 //          InvalidArgument for a module without parameters to train, one with
@@ -30,7 +34,8 @@
 //          From forward(): InvalidArgument when the module's parameters are not
 //          those that were wrapped. From backward(): InvalidArgument on every
 //          rank when some rank's parameter got no gradient and should have, and
-//          for create_graph = true; what collectives throw.
+//          for create_graph = true; Mismatch on every rank when replicas
+//          differ; what collectives throw.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -40,8 +45,11 @@
 
 #include <concepts>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -99,6 +107,13 @@ struct DistributedDataParallelOptions {
   // zero_grad() before each reduced pass: earlier contents of .grad would count
   // once per rank. no_sync() works as usual.
   ReduceOp op = ReduceOp::kAverage;
+  // Every so many reduced passes the ranks compare hashes of all parameters,
+  // and of the buffers right after their broadcast; backward() throws Mismatch
+  // on every rank if they differ, with the parameter, the element and the
+  // ranks. 0 compares never. Costs a read of the parameters in such a pass.
+  // Passes within no_sync() and join() do not count, nor do those after a hook
+  // has let replicas differ, as PostLocalSgdHook does. The same on every rank.
+  std::int64_t compare_replicas_every = 1000;
 };
 
 // A scope whose backward passes are local: gradients accumulate in .grad, and
@@ -228,8 +243,18 @@ class ReplicatedModule {
   ReplicatedModule(ReplicatedModule&&) noexcept;
   ReplicatedModule& operator=(ReplicatedModule&&) noexcept;
 
-  // Call it before every forward pass.
+  // Call it before every forward pass, and after it for its result: a tensor,
+  // or a list, a pair or a tuple of such. Other results are left alone.
   void before_forward();
+  void after_forward(const at::Tensor& output);
+  template <class Result>
+  void after_forward(const Result& result) {
+    if constexpr (requires { std::tuple_size<Result>::value; })
+      std::apply([this](const auto&... each) { (after_forward(each), ...); },
+                 result);
+    else if constexpr (std::same_as<Result, std::vector<at::Tensor>>)
+      for (const at::Tensor& each : result) after_forward(each);
+  }
 
  private:
   std::unique_ptr<Replica> replica_;
@@ -271,8 +296,17 @@ class DistributedDataParallel : public ReplicatedModule {
   // The module's own forward(), with its arguments and its result.
   template <class... Arguments>
   decltype(auto) forward(Arguments&&... arguments) {
+    using Result =
+        decltype(module_->forward(std::forward<Arguments>(arguments)...));
     before_forward();
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    if constexpr (std::is_void_v<Result>) {
+      module_->forward(std::forward<Arguments>(arguments)...);
+    } else {
+      decltype(auto) result =
+          module_->forward(std::forward<Arguments>(arguments)...);
+      after_forward(result);
+      return result;
+    }
   }
   template <class... Arguments>
   decltype(auto) operator()(Arguments&&... arguments) {

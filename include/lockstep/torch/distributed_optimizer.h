@@ -46,6 +46,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <concepts>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -59,6 +60,7 @@
 namespace lockstep {
 
 class PassesPerStep;
+class ReplicaWatch;
 
 // What travels in the place of gradients, which are widened again after it: see
 // compress_hook.h.
@@ -93,6 +95,10 @@ struct DistributedOptimizerOptions {
   // they are reduced as indices and values, uncompressed from the second pass
   // that brings one on, and stay sparse: see DistributedDataParallelOptions.
   bool sparse_as_dense = false;
+  // Every so many steps the ranks compare hashes of the parameters, and throw
+  // Mismatch, in backward() or step(), if they differ: see
+  // DistributedDataParallelOptions.
+  std::int64_t compare_replicas_every = 1000;
 };
 
 // What DistributedOptimizer does that does not depend on its class.
@@ -126,6 +132,7 @@ class StepGradients {
   bool combines_steps_;
   Compression compression_;
   std::shared_ptr<PassesPerStep> passes_;
+  std::shared_ptr<ReplicaWatch> watch_;
   torch::OrderedDict<std::string, at::Tensor> names_;
   std::vector<at::Tensor> trained_;  // when it was made, as the optimizer's
   // Where it combines steps: these in the order of names, and their values

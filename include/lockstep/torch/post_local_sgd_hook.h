@@ -51,6 +51,9 @@ class PostLocalSgdHook final : public CommHook {
 
   HookProgress start(const GradBucket& bucket) override;
   void abort(std::string_view reason) noexcept override;
+  bool replicas_may_differ() const override {
+    return iteration_ >= options_.start_iteration;
+  }
 
   // Passes so far; a resumed run restores them.
   std::int64_t iteration() const { return iteration_; }

@@ -41,6 +41,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <vector>
@@ -55,6 +56,7 @@ class FusedShardedStep;
 class GradientFactor;
 class GradientAverage;
 class OptimizerShard;
+class ReplicaWatch;
 struct UpdateState;
 
 struct ZeroRedundancyOptimizerOptions {
@@ -71,6 +73,10 @@ struct ZeroRedundancyOptimizerOptions {
   // so that earlier views of them no longer share their memory.
   // clip_grad_norm() costs one more pass, after which .grad is the average.
   bool averages_gradients = false;
+  // Every so many steps the ranks compare hashes of the parameters, and step()
+  // throws Mismatch on every rank if they differ: see
+  // DistributedDataParallelOptions.
+  std::int64_t compare_replicas_every = 1000;
 };
 
 class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
@@ -177,6 +183,7 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   mutable bool gave_hook_ = false;
   std::vector<at::Tensor> tensors_;         // the shard's parameters
   std::unique_ptr<GradientFactor> factor_;  // of the next step
+  std::unique_ptr<ReplicaWatch> watch_;
   // On the rank that gathered it.
   std::unique_ptr<torch::optim::Optimizer> whole_;
 };

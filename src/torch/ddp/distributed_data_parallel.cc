@@ -53,6 +53,10 @@ ReplicatedModule& ReplicatedModule::operator=(ReplicatedModule&&) noexcept =
 
 void ReplicatedModule::before_forward() { replica_->before_forward(); }
 
+void ReplicatedModule::after_forward(const at::Tensor& output) {
+  replica_->watch_output(output);
+}
+
 void ReplicatedModule::broadcast_buffers() { replica_->broadcast_buffers(); }
 
 NoSync ReplicatedModule::no_sync() const { return replica_->no_sync(); }

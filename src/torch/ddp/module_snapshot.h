@@ -1,6 +1,7 @@
 // Remembers a module's parameters as they were when it was wrapped, to detect
 // changes: the gradients of changed parameters would silently no longer be
-// reduced.
+// reduced. Remembers the module's buffers, too, which may change: a forward
+// pass may register a buffer that all ranks are to have from then on.
 //
 // check() runs before every forward pass, so it reads parameters in the module
 // itself, without building lists or names: a few reads each.
@@ -26,6 +27,11 @@ class ModuleSnapshot {
   // its discriminator while it trains its generator.
   void check(const torch::nn::Module& module) const;
 
+  // The module's buffers, as of the last call of renew_buffers(), which returns
+  // whether buffers were added, removed or replaced since the call before it.
+  const std::vector<at::Tensor>& buffers() const { return buffers_; }
+  bool renew_buffers(const torch::nn::Module& module);
+
  private:
   struct Entry {
     at::Tensor tensor;
@@ -48,6 +54,7 @@ class ModuleSnapshot {
   std::vector<Entry> entries_;
   std::vector<std::int64_t> sizes_;  // of all parameters, concatenated
   std::vector<std::string> names_;
+  std::vector<at::Tensor> buffers_;
 };
 
 }  // namespace lockstep

@@ -71,22 +71,32 @@ Replica::Replica(std::shared_ptr<torch::nn::Module> module,
       group_(options.group ? options.group : default_group()),
       reducer_(agreed_parameters(module_.get(), *group_), group_,
                reducer_options(options)),
-      buffers_(module_->buffers()),  // after a null module was refused
       broadcasts_buffers_(options.broadcast_buffers),
       wrapped_(*module_),
+      watch_(std::make_shared<ReplicaWatch>(
+          options.compare_replicas_every, group_,
+          [wrapped = module_] { return wrapped->named_parameters().pairs(); })),
       averages_(options.average_gradients),
       communicates_(group_->size() > 1 || options.reduce_alone) {
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
   reducer_.when_aborted([wrapped = module_](const std::string& reason) {
     abort_groups_of_batch_norms(*wrapped, reason);
   });
+  reducer_.compare_replicas_by(watch_);
 }
 
 void Replica::before_forward() {
   if (!communicates_ || !c10::GradMode::is_enabled()) return;
   wrapped_.check(*module_);
   if (reducer_.forward_begins() == PassKind::kLocal) return;
-  if (broadcasts_buffers_ && module_->is_training()) exchange_buffers();
+  if (!broadcasts_buffers_ || !module_->is_training()) return;
+  exchange_buffers();
+  if (watch_->is_due())
+    watch_->buffers_are_equal(module_->named_buffers().pairs());
+}
+
+void Replica::watch_output(const at::Tensor& output) {
+  if (communicates_) reducer_.watch_output(output);
 }
 
 void Replica::broadcast_buffers() {
@@ -95,12 +105,16 @@ void Replica::broadcast_buffers() {
   exchange_buffers();
 }
 
+// Ranks that run the same program change their buffers in the same pass; if one
+// rank changes its own alone, its check meets the others' broadcast: a
+// Mismatch.
 void Replica::exchange_buffers() {
-  if (buffers_.empty()) return;
+  if (wrapped_.renew_buffers(*module_)) check_same_model(*group_, *module_);
+  if (wrapped_.buffers().empty()) return;
   const Participation roll =
       join_coordinator_ ? join_coordinator_->announce(Activity::kForward)
                         : full_participation(*group_, Activity::kForward);
-  broadcast_even_alone(*group_, buffers_, roll.root);
+  broadcast_even_alone(*group_, wrapped_.buffers(), roll.root);
 }
 
 void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {
@@ -139,7 +153,7 @@ void Replica::shadow_the_others() {
         join_coordinator_->announce(Activity::kOutOfData);
     if (roll.active == 0) break;
     if (roll.activity == Activity::kForward)
-      broadcast_tensors(*group_, buffers_, roll.root);
+      broadcast_tensors(*group_, wrapped_.buffers(), roll.root);
     else
       reducer_.shadow_pass(roll);
   }

@@ -12,6 +12,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "src/torch/compare/replica_watch.h"
 #include "src/torch/ddp/module_snapshot.h"
 #include "src/torch/reducer/join_coordinator.h"
 #include "src/torch/reducer/reducer.h"
@@ -35,9 +36,13 @@ class Replica {
 
   // Call it before every forward pass. With gradients on it checks that the
   // module is the one that was wrapped, and in training mode it copies rank 0's
-  // buffers to all ranks, unless the pass stays local. Otherwise it does
-  // nothing and does not wait for other ranks.
+  // buffers to all ranks, those of now, unless the pass stays local. Otherwise
+  // it does nothing and does not wait for other ranks.
   void before_forward();
+
+  // Call it after a forward pass for each of its outputs: see
+  // Reducer::watch_output().
+  void watch_output(const at::Tensor& output);
 
   NoSync no_sync() const { return NoSync(reducer_.intent()); }
 
@@ -61,9 +66,9 @@ class Replica {
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;
   Reducer reducer_;
-  std::vector<at::Tensor> buffers_;
   bool broadcasts_buffers_;  // before a forward pass
   ModuleSnapshot wrapped_;
+  std::shared_ptr<ReplicaWatch> watch_;
   bool averages_;      // gradients, in backward()
   bool communicates_;  // there are peers, or reduce_alone
   std::shared_ptr<JoinCoordinator> join_coordinator_;  // within a Join

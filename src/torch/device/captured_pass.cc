@@ -21,6 +21,17 @@ namespace {
 // lets libraries choose kernels by trial.
 constexpr int kPassesBefore = 3;
 
+bool lies_at(const at::Tensor& place, const at::Tensor& tensor) {
+  return tensor.const_data_ptr() == place.const_data_ptr() &&
+         tensor.sizes() == place.sizes() &&
+         tensor.strides() == place.strides() &&
+         tensor.scalar_type() == place.scalar_type();
+}
+
+at::Tensor place_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.variable_data() : at::Tensor();
+}
+
 }  // namespace
 
 StreamOfItsOwn::StreamOfItsOwn(c10::Device device) : device_(device) {
@@ -69,8 +80,8 @@ std::vector<at::Tensor> CapturedPass::run(at::TensorList inputs) {
   check_stream_and_gradients(inputs);
   if (!graph_) capture(inputs.front().device());
   for (std::size_t i = 0; i < inputs.size(); ++i) inputs_[i].copy_(inputs[i]);
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    parameters_[i].mutable_grad() = gradients_[i];
+  check_places();
+  hand_out_gradients();
   group_->core().replay(graph_, options("a captured pass")).wait();
   // The graph writes without autograd's knowledge.
   for (const at::Tensor& gradient : gradients_)
@@ -123,9 +134,34 @@ void CapturedPass::capture(at::Device device) {
       parameter.mutable_grad() = at::Tensor();
     throw;
   }
-  for (const at::Tensor& parameter : parameters_)
+  for (const at::Tensor& parameter : parameters_) {
     gradients_.push_back(parameter.grad());
+    gradient_places_.push_back(place_of(parameter.grad()));
+    parameter_places_.push_back(place_of(parameter));
+  }
   graph_ = graph;
+}
+
+// The graph would go on to read the old memory.
+void CapturedPass::check_places() const {
+  for (std::size_t i = 0; i < parameters_.size(); ++i)
+    if (!lies_at(parameter_places_[i], parameters_[i]))
+      throw InvalidArgument(
+          "parameter " + std::to_string(i) +
+          " has moved to other memory since the pass was captured, as "
+          "set_data() and to() move it"
+          "\n  next:    write new values by copy_(), or make the CapturedPass "
+          "anew");
+}
+
+// A program may have given a gradient other memory since the last pass.
+void CapturedPass::hand_out_gradients() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor& place = gradient_places_[i];
+    if (place.defined() && !lies_at(place, gradients_[i]))
+      gradients_[i] = place.variable_data();
+    parameters_[i].mutable_grad() = gradients_[i];
+  }
 }
 
 // The pass's own exception says more than a failed capture's.

@@ -20,6 +20,7 @@
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/base/first_line.h"
 #include "src/comm/group/same_text.h"
+#include "src/torch/compare/replica_watch.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/frontends/adasum.h"
 #include "src/torch/frontends/passes_per_step.h"
@@ -61,6 +62,15 @@ std::vector<NamedParameter> with_names(
   return named;
 }
 
+NamedTensorList named_tensors(
+    const torch::optim::Optimizer& optimizer,
+    const torch::OrderedDict<std::string, at::Tensor>& names) {
+  NamedTensorList named;
+  for (const NamedParameter& one : with_names(trained_by(optimizer), names))
+    named.emplace_back(one.name, one.tensor);
+  return named;
+}
+
 const char* name_of(Compression compression) {
   switch (compression) {
     case Compression::kNone:
@@ -84,7 +94,8 @@ std::string describe(const DistributedOptimizerOptions& options) {
                   options.backward_passes_per_step,
                   "\ngradient_predivide_factor ",
                   options.gradient_predivide_factor, "\nsparse_as_dense ",
-                  options.sparse_as_dense, "\n");
+                  options.sparse_as_dense, "\ncompare_replicas_every ",
+                  options.compare_replicas_every, "\n");
 }
 
 std::shared_ptr<ProcessGroup> group_of(
@@ -216,6 +227,9 @@ StepGradients::StepGradients(
                                             ? Steps::kCombined
                                             : Steps::kOfReducedGradients),
           options.backward_passes_per_step)),
+      watch_(std::make_shared<ReplicaWatch>(
+          options.compare_replicas_every, group_,
+          [named = named_tensors(optimizer, names)] { return named; })),
       names_(names),
       trained_(trained_by(optimizer)) {
   if (combines_steps_) {
@@ -223,6 +237,7 @@ StepGradients::StepGradients(
       in_order_.push_back(std::move(parameter.tensor));
     return;
   }
+  passes_->reducer().compare_replicas_by(watch_);
   if (auto hook = hook_for(options))
     passes_->reducer().register_comm_hook(std::move(hook));
 }
@@ -242,6 +257,7 @@ void StepGradients::begin_own_step(const torch::optim::Optimizer& optimizer) {
   check_trained(optimizer);
   JoinAnnouncements::of(group_)->announce(
       HorovodCall::other("a step with Adasum"));
+  watch_->compare(*group_);
   before_.clear();
   for (const at::Tensor& tensor : in_order_)
     before_.push_back(tensor.detach().clone(at::MemoryFormat::Contiguous));

@@ -1,7 +1,7 @@
 // Copies of a module for the devices of one process, kept equal to it.
 //
 // On the module's own device a copy's parameters share the module's memory;
-// elsewhere they are copied when version or address show a change: a write
+// elsewhere they are copied when version or memory show a change: a write
 // through Tensor::data() does not reach a copy on another device. Buffers, such
 // as BatchNorm's running statistics, share the module's memory in the first
 // copy. The other copies get them each time, since a pass may change theirs
@@ -20,11 +20,12 @@
 #include <torch/nn/module.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <vector>
+
+#include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
 
@@ -66,9 +67,7 @@ class ModuleReplicas {
  private:
   // The source and the target of the last copy.
   struct Seen {
-    const void* address = nullptr;
-    std::int64_t version = 0;
-    std::int64_t copy_version = 0;
+    SeenTensor from, to;
   };
   struct Parts {
     explicit Parts(std::shared_ptr<torch::nn::Module> whole);
@@ -91,11 +90,16 @@ class ModuleReplicas {
 // Gives `to` the elements of `from`, unless `seen`, a ModuleReplicas::Seen of
 // the two, says that it has them already.
 void copy_if_changed(const at::Tensor& from, const at::Tensor& to, auto& seen) {
-  if (from.const_data_ptr() == seen.address &&
-      from._version() == seen.version && to._version() == seen.copy_version)
+  const auto is_as_seen = [](const at::Tensor& tensor, const SeenTensor& then) {
+    return then.is_defined() && then.lies_at(tensor) &&
+           version_of(tensor) == then.version();
+  };
+  // Inference tensors count no writes.
+  if (!from.is_inference() && is_as_seen(from, seen.from) &&
+      is_as_seen(to, seen.to))
     return;
   to.copy_(from, /*non_blocking=*/true);
-  seen = {from.const_data_ptr(), from._version(), to._version()};
+  seen = {SeenTensor(from), SeenTensor(to)};
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@
 #include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/group/group_core.h"
+#include "src/torch/compare/replica_watch.h"
 #include "src/torch/optim/fused_sharded_step.h"
 #include "src/torch/optim/gradient_average.h"
 #include "src/torch/optim/gradient_norm.h"
@@ -147,6 +148,13 @@ double norm_over_ranks(ProcessGroup& group, at::TensorList own,
   return norm_of_norms(norms, norm_type);
 }
 
+NamedTensorList named_tensors(const OptimizerShard& shard) {
+  NamedTensorList named;
+  for (const OptimizedParameter& parameter : shard.parameters())
+    named.emplace_back(name_of(parameter), parameter.tensor);
+  return named;
+}
+
 bool is_on_cpu(const OptimizedParameter& parameter) {
   return parameter.tensor.is_cpu();
 }
@@ -168,7 +176,10 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
       group_(options.group ? options.group : default_group()),
       shard_(make_shard(*group_, param_groups())),
       tensors_(tensors_of(shard_->parameters())),
-      factor_(std::make_unique<GradientFactor>()) {
+      factor_(std::make_unique<GradientFactor>()),
+      watch_(std::make_unique<ReplicaWatch>(
+          options.compare_replicas_every, group_,
+          [shard = shard_.get()] { return named_tensors(*shard); })) {
   if (options.averages_gradients) prepare_averages();
 }
 
@@ -225,6 +236,7 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const c10::AutoGradMode no_grad(false);
+  watch_->compare(*group_);
   const Settled settled = begin_step();
   update_own_pieces(settled);
   exchange_pieces(settled);

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -14,31 +15,63 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep {
+
+class HookTarget {
+ public:
+  explicit HookTarget(std::function<void(std::size_t)> arrived)
+      : arrived_(std::move(arrived)) {}
+
+  void arrived(std::size_t parameter) const { arrived_(parameter); }
+
+  // Other code has destroyed the hook of this parameter.
+  void note_replaced(std::size_t parameter) {
+    const std::lock_guard lock(mutex_);
+    replaced_.push_back(parameter);
+    some_replaced_ = true;
+  }
+  std::vector<std::size_t> take_replaced() {
+    if (!some_replaced_) return {};
+    const std::lock_guard lock(mutex_);
+    some_replaced_ = false;
+    return std::exchange(replaced_, {});
+  }
+
+ private:
+  const std::function<void(std::size_t)> arrived_;
+  std::mutex mutex_;
+  std::vector<std::size_t> replaced_;
+  std::atomic<bool> some_replaced_ = false;
+};
+
 namespace {
 
 using torch::autograd::PostAccumulateGradHook;
-using Arrived = std::function<void(std::size_t)>;
-
 class GradientHook : public PostAccumulateGradHook {
  public:
-  GradientHook(std::weak_ptr<const Arrived> arrived, std::size_t parameter,
+  GradientHook(std::weak_ptr<HookTarget> target, std::size_t parameter,
                std::unique_ptr<PostAccumulateGradHook> earlier)
-      : arrived_(std::move(arrived)),
+      : target_(std::move(target)),
         parameter_(parameter),
         earlier_(std::move(earlier)) {}
+  // By GradientHooks, when the target is gone, or by code that replaces it.
+  ~GradientHook() override {
+    if (const auto target = target_.lock()) target->note_replaced(parameter_);
+  }
+  GradientHook(const GradientHook&) = delete;
+  GradientHook& operator=(const GradientHook&) = delete;
 
   void operator()(const at::Tensor& tensor) override {
     if (earlier_) (*earlier_)(tensor);
-    if (const auto arrived = arrived_.lock()) (*arrived)(parameter_);
+    if (const auto target = target_.lock()) target->arrived(parameter_);
   }
 
-  bool armed() const { return !arrived_.expired(); }
+  bool armed() const { return !target_.expired(); }
   std::unique_ptr<PostAccumulateGradHook> take_earlier() {
     return std::move(earlier_);
   }
 
  private:
-  std::weak_ptr<const Arrived> arrived_;
+  std::weak_ptr<HookTarget> target_;
   std::size_t parameter_;
   std::unique_ptr<PostAccumulateGradHook> earlier_;
 };
@@ -192,7 +225,7 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
                              std::span<const std::string> names,
                              std::function<void(std::size_t)> arrived)
     : parameters_(std::move(parameters)),
-      arrived_(std::make_shared<const Arrived>(std::move(arrived))) {
+      target_(std::make_shared<HookTarget>(std::move(arrived))) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto* present =
         dynamic_cast<const GradientHook*>(slot_of(parameters_[i]).get());
@@ -203,19 +236,41 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
           "\n  next:    wrap the module only once, or destroy the other "
           "wrapper first");
   }
-  for (std::size_t i = 0; i < parameters_.size(); ++i)
-    torch::autograd::impl::set_post_acc_grad_hooks(
-        parameters_[i], std::make_unique<GradientHook>(
-                            arrived_, i, std::move(slot_of(parameters_[i]))));
+  for (std::size_t i = 0; i < parameters_.size(); ++i) chain(i);
+}
+
+void GradientHooks::chain(std::size_t parameter) {
+  const at::Tensor& tensor = parameters_[parameter];
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      tensor, std::make_unique<GradientHook>(target_, parameter,
+                                             std::move(slot_of(tensor))));
+}
+
+std::vector<std::size_t> GradientHooks::renew() {
+  auto replaced = target_->take_replaced();
+  for (const std::size_t parameter : replaced) chain(parameter);
+  return replaced;
 }
 
 GradientHooks::~GradientHooks() {
-  arrived_.reset();
+  target_.reset();
   for (const at::Tensor& parameter : parameters_) {
     auto& slot = slot_of(parameter);
     auto* hook = dynamic_cast<GradientHook*>(slot.get());
     if (hook != nullptr && !hook->armed()) slot = hook->take_earlier();
   }
+}
+
+void call_when_gradient_comes(const at::Tensor& output,
+                              std::function<void()> come) {
+  if (!output.defined() || !output.requires_grad() || output.is_leaf()) return;
+  output.register_hook(
+      [come = std::move(come)](const at::Tensor& /*gradient*/) { come(); });
+}
+
+bool is_pass_of_some_inputs() {
+  const auto* const tasks = torch::autograd::get_current_graph_task_exec_info();
+  return tasks != nullptr && !tasks->empty();
 }
 
 void at_end_of_backward(EndOfBackward end) {

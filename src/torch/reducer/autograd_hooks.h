@@ -2,7 +2,8 @@
 // final, and one when the backward pass is over.
 //
 // A tensor has one slot for a hook that runs after its gradient was
-// accumulated. A hook that is in the slot already is kept and called first.
+// accumulated. A hook that is in the slot already is kept and called first; one
+// that is set later, in the place of ours, is chained to by renew().
 //
 // Threads: GradientHooks must not be made or destroyed while a backward pass
 //          runs over its tensors. The calls come from the thread that runs the
@@ -23,6 +24,9 @@
 
 namespace lockstep {
 
+// What the hooks of a GradientHooks share.
+class HookTarget;
+
 class GradientHooks {
  public:
   // Calls `arrived(i)` from now on, whenever the gradient of `parameters[i]`
@@ -32,6 +36,11 @@ class GradientHooks {
                 std::span<const std::string> names,
                 std::function<void(std::size_t)> arrived);
 
+  // Puts the hooks back that other code has replaced since the last call,
+  // behind those that replaced them. Returns the indices of their parameters,
+  // in no order. Costs one read if no hook was replaced.
+  std::vector<std::size_t> renew();
+
   // Removes the hooks, or disarms those in front of which other code has since
   // put its own.
   ~GradientHooks();
@@ -40,9 +49,11 @@ class GradientHooks {
   GradientHooks& operator=(const GradientHooks&) = delete;
 
  private:
+  void chain(std::size_t parameter);
+
   std::vector<at::Tensor> parameters_;
   // Hooks hold it weakly: once it is destroyed, they do nothing.
-  std::shared_ptr<const std::function<void(std::size_t)>> arrived_;
+  std::shared_ptr<HookTarget> target_;
 };
 
 // Work for the end of a backward pass, before backward() returns.
@@ -61,6 +72,16 @@ struct EndOfBackward {
   // Called instead of both when the pass ends in an exception. Must not throw.
   std::function<void()> abandon;
 };
+
+// Calls `come` in each backward pass that computes the gradient of `output`,
+// before the gradients of what it was computed from. Does nothing for an output
+// that was not computed: a parameter would keep the hook.
+void call_when_gradient_comes(const at::Tensor& output,
+                              std::function<void()> come);
+
+// Whether the backward pass under way computes the gradients of some tensors
+// only, as torch::autograd::grad() does.
+bool is_pass_of_some_inputs();
 
 // Call it during a backward pass. A pass that runs inside a node of another, as
 // a checkpoint's does, belongs to the outer pass and ends with it.

@@ -47,11 +47,19 @@ class BucketReduction {
     return hook_ && hook_->reduces_in_part(parameter);
   }
 
+  // Whether the hook leaves the ranks' models different: see CommHook.
+  bool replicas_may_differ() const {
+    return hook_ && hook_->replicas_may_differ();
+  }
+
   // Begins a pass whose sums are divided by `divisor`.
   void begin_pass(int divisor);
 
   // Takes in the pass's gradients.
   GradientBuckets& buckets() { return *buckets_; }
+
+  // finish() waits for this operation too, which travels beside the buckets.
+  void add(Work work) { in_flight_.push_back({{std::move(work)}}); }
 
   // Starts the next bucket, which must have all its gradients.
   void start_next();

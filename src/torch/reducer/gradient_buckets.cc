@@ -142,6 +142,10 @@ void check_gradient(const at::Tensor& gradient, const at::Tensor& slot,
     refuse(c10::str("its shape is ", gradient.sizes(), ", the parameter's was ",
                     slot.sizes()),
            "wrap the module anew after changing a parameter's shape");
+  if (!slot.is_meta() && gradient.device() != slot.device())
+    refuse(c10::str("it is on ", gradient.device(), ", the parameter was on ",
+                    slot.device()),
+           "move the module first and wrap it then");
   if (gradient.scalar_type() != slot.scalar_type())
     refuse(c10::str("its type is ", gradient.scalar_type(), ", expected ",
                     slot.scalar_type()),
@@ -194,9 +198,9 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
     pieces_[slot.parameter] = {buffers_.size(), 0};
     if (list.size() < kMostBuffers &&
         stays_in_place(parameter, slot.elements * element, group)) {
-      slots_[slot.parameter] =
+      slots_[slot.parameter] = AnchoredTensor(
           at::empty_strided(parameter.sizes(), slot_strides(parameter),
-                            options.device(at::kMeta));
+                            options.device(at::kMeta)));
       pieces_[slot.parameter].second = list.size();
       list.push_back({nullptr, static_cast<std::int64_t>(slot.elements),
                       bucket.type, bucket.device});
@@ -219,26 +223,25 @@ void GradientBuckets::add_bucket(const BucketPlan::Bucket& bucket,
   packings_.emplace_back();
 }
 
-// No views, as autograd calls them: those refuse detach_(), which optimizers do
-// to gradients that they set to zero.
+// What is handed out are no views, as autograd calls them: those refuse
+// detach_(), which optimizers do to gradients that they set to zero.
 void GradientBuckets::add_slots(const at::Tensor& block,
                                 std::span<const SlotOffset> in_block,
                                 std::span<const at::Tensor> parameters) {
   for (const auto& [parameter, offset] : in_block)
-    slots_[parameter] = block
-                            .as_strided(parameters[parameter].sizes(),
-                                        slot_strides(parameters[parameter]),
-                                        static_cast<std::int64_t>(offset))
-                            .variable_data();
+    slots_[parameter] = AnchoredTensor(block.as_strided(
+        parameters[parameter].sizes(), slot_strides(parameters[parameter]),
+        static_cast<std::int64_t>(offset)));
 }
 
 void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
                            const std::string& name) {
-  const at::Tensor& slot = slots_[parameter];
+  AnchoredTensor& anchored = slots_[parameter];
+  const at::Tensor& slot = anchored.place();
   at::Tensor& gradient = tensor.mutable_grad();
   Packing& packing = packings_[pieces_[parameter].first];
   packing.streams.add_current(tensor.device());
-  if (gradient.is_same(slot)) return;
+  if (anchored.is_home(gradient)) return;
   check_gradient(gradient, slot, name);
   if (slot.is_meta()) {
     if (!can_be_reduced_in_place(gradient, slot))
@@ -257,9 +260,9 @@ void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
       packing.add(slot, with_strides_of(slot, from));
     }
   }
-  gradient = slot;
+  gradient = anchored.get();
   // A pass has written to it, which a raw copy does not tell.
-  slot.unsafeGetTensorImpl()->bump_version();
+  gradient.unsafeGetTensorImpl()->bump_version();
 }
 
 void GradientBuckets::Packing::add(const at::Tensor& slot,

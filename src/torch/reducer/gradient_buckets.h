@@ -41,6 +41,7 @@
 #include "lockstep/comm/process_group.h"
 #include "src/planning/bucket_plan.h"
 #include "src/torch/device/device_streams.h"
+#include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
 
@@ -69,7 +70,7 @@ class GradientBuckets {
   // Of flat buckets: all gradients of one, and one of them as a view of it.
   const at::Tensor& flat(std::size_t bucket) const { return flats_[bucket]; }
   const at::Tensor& slot(std::size_t parameter) const {
-    return slots_[parameter];
+    return slots_[parameter].given();
   }
   // What travels besides, after the last bucket, and whether it has to.
   Buffer completeness() const;
@@ -114,9 +115,10 @@ class GradientBuckets {
   std::vector<std::vector<Buffer>> buffers_;  // by bucket
   std::vector<at::Tensor> flats_;             // in each one's block
   std::vector<Packing> packings_;             // by bucket
-  // By parameter: its slot, a tensor without memory where the gradient is
-  // reduced where it lies; and what of buffers_ describes it.
-  std::vector<at::Tensor> slots_;
+  // By parameter: its slot, which a program may move by set_data() while it is
+  // .grad, and a tensor without memory if the gradient is reduced where it
+  // lies; and what of buffers_ describes it.
+  std::vector<AnchoredTensor> slots_;
   std::vector<std::pair<std::size_t, std::size_t>> pieces_;
   std::vector<at::Tensor> held_;  // gradients on their way
   at::Tensor incomplete_;         // of the host: the last block's last element

@@ -130,6 +130,10 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   bool is_true_somewhere(bool here);
   void decide_passes_by(std::shared_ptr<PassRule> rule);
   PassKind forward_begins();
+  void backward_begins();
+  void compare_replicas_by(std::shared_ptr<ReplicaWatch> watch) {
+    watch_ = std::move(watch);
+  }
 
  private:
   using Indices = PassExpectation::Indices;
@@ -139,7 +143,10 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void gradient_arrived(std::size_t parameter);
   void begin_pass(std::size_t first);
   bool adds_to_partly_reduced(std::size_t parameter);
-  void open_pass(const Participation& roll);
+  void renew_hooks();
+  void check_hooks(const Indices& missing);
+  void open_pass(const Participation& roll, Part part);
+  void begin_comparison(Part part);
   void prepare(std::size_t parameter);
   void take(std::size_t parameter);
   void stand_in(std::size_t parameter);
@@ -182,22 +189,19 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<PassRule> rule_;  // null where intent_ decides
   PassExpectation expectation_;
   std::shared_ptr<JoinCoordinator> join_coordinator_;  // within join()
+  std::shared_ptr<ReplicaWatch> watch_;                // may be null
 
   // Of the present pass.
   std::optional<PassKind> pass_;  // empty between passes
+  bool awaits_first_ = false;     // of the gradients of a reduced pass
+  Indices replaced_;  // parameters whose hooks may have missed their gradients
   Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
   SavedGradients saved_;
 
   // By parameter, the gradients that the last pass has reduced in part, with
   // their versions then.
-  using WeakTensor =
-      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  struct PartlyReduced {
-    WeakTensor gradient;
-    std::int64_t version;
-  };
-  std::unordered_map<std::size_t, PartlyReduced> partly_reduced_;
+  std::unordered_map<std::size_t, SeenTensor> partly_reduced_;
 
   std::optional<GradientHooks> hooks_;
 };
@@ -277,10 +281,54 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
   start_buckets(arrival.first_bucket, arrival.bucket_count);
 }
 
+// A hook that was replaced between a forward pass and its backward pass has
+// missed a gradient. The rank cannot tell that case from a forward pass without
+// a backward pass.
 PassKind Reducer::State::forward_begins() {
+  replaced_.clear();
+  renew_hooks();
+  if (!replaced_.empty() && intent_->expects_reduced_pass()) {
+    intent_->forget_forward_passes();
+    throw InvalidArgument(replaced_hook_text(names_[replaced_.front()]));
+  }
+  replaced_.clear();
   if (reduces_) saved_.forward_begins(sparse_->in_buckets());
   intent_->forward_begins();
   return intent_->here();
+}
+
+void Reducer::State::renew_hooks() {
+  if (!hooks_) return;
+  const Indices renewed = hooks_->renew();
+  replaced_.insert(replaced_.end(), renewed.begin(), renewed.end());
+}
+
+// The loss may well depend on parameters without a gradient whose hooks were
+// replaced.
+void Reducer::State::check_hooks(const Indices& missing) {
+  renew_hooks();
+  for (const std::size_t parameter : missing)
+    if (tensors_[parameter].grad().defined() &&
+        std::ranges::find(replaced_, parameter) != replaced_.end())
+      fail(replaced_hook_text(names_[parameter]));
+}
+
+// Not for grad() and backward(inputs), after which other gradients may come.
+void Reducer::State::backward_begins() {
+  if (!reduces_ || pass_ || awaits_first_ || !intent_->expects_reduced_pass() ||
+      is_pass_of_some_inputs() ||
+      std::ranges::none_of(tensors_, &at::Tensor::requires_grad))
+    return;
+  awaits_first_ = true;
+  const auto self = shared_from_this();
+  at_end_of_backward({.number = number_,
+                      .start_rest = [] {},
+                      .finish = [self] { self->awaits_first_ = false; },
+                      .abandon =
+                          [self] {
+                            if (std::exchange(self->awaits_first_, false))
+                              self->abort_pass();
+                          }});
 }
 
 // Whether the pass has added to what the last one left of the gradient:
@@ -288,13 +336,12 @@ PassKind Reducer::State::forward_begins() {
 bool Reducer::State::adds_to_partly_reduced(std::size_t parameter) {
   const auto found = partly_reduced_.find(parameter);
   if (found == partly_reduced_.end()) return false;
-  auto& [before, version] = found->second;
+  SeenTensor& before = found->second;
   const at::Tensor& gradient = tensors_[parameter].grad();
-  const bool adds =
-      gradient.defined() &&
-      gradient.unsafeGetTensorImpl() == before._unsafe_get_target() &&
-      gradient._version() == version + 1;
-  if (adds) ++version;  // so that another attempt is noticed too
+  const bool adds = gradient.defined() && before.is_same(gradient) &&
+                    before.lies_at(gradient) &&
+                    version_of(gradient) == before.version() + 1;
+  if (adds) before = SeenTensor(gradient);  // to notice another attempt too
   return adds;
 }
 
@@ -303,14 +350,13 @@ void Reducer::State::note_partly_reduced() {
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     if (!reduction_.reduces_in_part(tensors_[i])) continue;
     const at::Tensor& gradient = tensors_[i].grad();
-    if (gradient.defined())
-      partly_reduced_.emplace(
-          i, PartlyReduced{WeakTensor(gradient.getIntrusivePtr()),
-                           gradient._version()});
+    if (gradient.defined()) partly_reduced_.emplace(i, SeenTensor(gradient));
   }
 }
 
 void Reducer::State::begin_pass(std::size_t first) {
+  replaced_.clear();
+  renew_hooks();
   // What is thrown before pass_ is set ends a pass of which nothing has begun.
   // A rule counts what it is asked of.
   if (intent_->has_rule()) refuse_create_graph();
@@ -331,20 +377,30 @@ void Reducer::State::begin_pass(std::size_t first) {
        .finish = [self = shared_from_this()] { self->finish_pass(); },
        .abandon = [self = shared_from_this()] { self->abandon_pass(); }});
   pass_ = kind;
-  if (kind == PassKind::kReduced) open_pass(roll);
+  awaits_first_ = false;  // abandon_pass() does its part
+  if (kind == PassKind::kReduced) open_pass(roll, Part::kTrains);
 }
 
-void Reducer::State::open_pass(const Participation& roll) {
+void Reducer::State::open_pass(const Participation& roll, Part part) {
   const c10::AutoGradMode no_grad(false);
   roll_ = roll;
   sparse_->begin_pass();
   reduction_.begin_pass(op_ == ReduceOp::kSum ? 1 : roll.divisor);
+  begin_comparison(part);
   if (expectation_.rule() == PassExpectation::Rule::kAsAtFirst)
     tracker_.expect(expectation_.counts());
   const auto ready = tracker_.begin_step();
   for (const std::size_t parameter : expectation_.never_here())
     stand_in(parameter);
   start_buckets(ready.first_bucket, ready.bucket_count);
+}
+
+void Reducer::State::begin_comparison(Part part) {
+  if (!watch_ || join_coordinator_ || reduction_.replicas_may_differ()) return;
+  auto work = watch_->pass_begins(*order_, part == Part::kTrains
+                                               ? ReplicaWatch::Part::kTrains
+                                               : ReplicaWatch::Part::kAbsent);
+  if (work) reduction_.add(std::move(*work));
 }
 
 void Reducer::State::prepare(std::size_t parameter) {
@@ -385,7 +441,8 @@ void Reducer::State::finish_pass() {
 
 void Reducer::State::shadow_pass(const Participation& roll) {
   for (const at::Tensor& tensor : tensors_) tensor.mutable_grad().reset();
-  open_pass(roll);
+  renew_hooks();
+  open_pass(roll, Part::kShadows);
   close_pass(Part::kShadows, start_rest(Part::kShadows));
 }
 
@@ -408,8 +465,10 @@ void Reducer::State::reduce_now(Held held) {
                  "a static graph has no gradients outside its passes");
   if (!reduces_) return;
   const c10::AutoGradMode no_grad(false);
+  renew_hooks();
+  replaced_.clear();  // what .grad holds is reduced, whatever hooks have seen
   try {
-    open_pass(full_participation(*group_, Activity::kBackward));
+    open_pass(full_participation(*group_, Activity::kBackward), Part::kTrains);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].grad().defined()) continue;
       if (held == Held::kOfLocalPasses && !expectation_.has_local_gradient(i))
@@ -456,6 +515,7 @@ void Reducer::State::close_pass(Part part, const Indices& missing) {
   expectation_.end_pass(part == Part::kTrains ? &tracker_.counts() : nullptr);
   if (!follows_arrival_ || sparse_->has_learnt()) plan_in_order_of_arrival();
   if (part == Part::kTrains) group_->core().count_reduced_pass();
+  if (watch_) watch_->pass_ends(*order_);
 }
 
 // Those whose number of arrivals is not known yet.
@@ -470,6 +530,7 @@ void Reducer::State::take_partial_gradients() {
 Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
   take_partial_gradients();
   Indices missing = tracker_.missing();
+  if (part == Part::kTrains) check_hooks(missing);
   for (const std::size_t parameter : missing) stand_in(parameter);
   if (part == Part::kTrains)
     missing = expectation_.worth_telling(std::move(missing));
@@ -574,6 +635,16 @@ Reducer& Reducer::operator=(Reducer&&) noexcept = default;
 
 const std::shared_ptr<PassIntent>& Reducer::intent() const {
   return state_->intent();
+}
+
+void Reducer::watch_output(const at::Tensor& output) {
+  call_when_gradient_comes(output, [state = std::weak_ptr<State>(state_)] {
+    if (const auto alive = state.lock()) alive->backward_begins();
+  });
+}
+
+void Reducer::compare_replicas_by(std::shared_ptr<ReplicaWatch> watch) {
+  state_->compare_replicas_by(std::move(watch));
 }
 
 PassKind Reducer::forward_begins() { return state_->forward_begins(); }

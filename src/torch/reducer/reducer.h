@@ -32,7 +32,8 @@
 //          backward(create_graph = true). What ProcessGroup's operations throw.
 //          When the pass itself throws on one rank, or gets a gradient that
 //          comes too late to be reduced, that rank aborts the group, so that no
-//          other rank waits for it.
+//          other rank waits for it. Mismatch on every rank if replicas differ:
+//          see ReplicaWatch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -46,6 +47,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hook.h"
 #include "src/planning/pass_intent.h"
+#include "src/torch/compare/replica_watch.h"
 #include "src/torch/reducer/join_coordinator.h"
 
 namespace lockstep {
@@ -115,7 +117,14 @@ class Reducer {
 
   // To be called before a forward pass, if it is to decide whether the backward
   // pass after it is reduced: see PassIntent. Returns what it decides.
+  // Puts hooks back that other code has replaced since the last pass;
+  // InvalidArgument if it has replaced them after a forward pass whose backward
+  // pass was not seen: that one's gradients were not reduced.
   PassKind forward_begins();
+  // Of such a forward pass: once the gradient of `output` has come, an
+  // exception that ends the backward pass aborts the group, as one after the
+  // first gradient of a parameter does.
+  void watch_output(const at::Tensor& output);
 
   // From now on `rule` says which passes are reduced.
   void decide_passes_by(std::shared_ptr<PassRule> rule);
@@ -141,6 +150,11 @@ class Reducer {
   // have arrived, a local one too, ends by an exception: to abort other groups,
   // in which ranks may wait meanwhile. It must not block or throw.
   void when_aborted(std::function<void(const std::string& reason)> also);
+
+  // From now on `watch` compares the ranks' replicas beside passes that are
+  // reduced, but for passes with a roll call and after a hook lets replicas
+  // differ.
+  void compare_replicas_by(std::shared_ptr<ReplicaWatch> watch);
 
   // From now on announces every pass that is reduced; null ends that.
   void set_roll_call(std::shared_ptr<JoinCoordinator> roll_call);

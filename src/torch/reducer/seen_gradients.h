@@ -6,12 +6,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <vector>
+
+#include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
 
@@ -27,20 +27,13 @@ class SeenGradients {
   // Whether the .grad of the parameter with this index is the same tensor as at
   // see(); false before see().
   bool is_same(std::size_t parameter, const at::Tensor& tensor) const;
-  // Whether all gradients are the same tensors, and no autograd operation has
-  // written to one. Parameters after those given to see(), as in an optimizer's
-  // later groups, do not count. False before see().
+  // Whether all gradients are the same tensors in the same memory, and no
+  // autograd operation has written to one. Parameters after those given to
+  // see(), as in an optimizer's later groups, do not count. False before see().
   bool are_unchanged(std::span<const at::Tensor> parameters) const;
 
  private:
-  using Weak =
-      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  struct Seen {
-    Weak gradient;
-    bool defined = false;
-    std::uint32_t version = 0;
-  };
-  std::vector<Seen> seen_;  // by parameter
+  std::vector<SeenTensor> seen_;  // by parameter
 };
 
 }  // namespace lockstep

@@ -59,6 +59,42 @@ std::pair<const std::byte*, const std::byte*> extent_of(
           begin + static_cast<std::size_t>(last + 1) * tensor.itemsize()};
 }
 
+std::uint32_t version_of(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.is_inference()) return 0;
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+SeenTensor::SeenTensor(const at::Tensor& tensor)
+    : defined_(tensor.defined()), version_(version_of(tensor)) {
+  if (!defined_) return;
+  tensor_ = Tensor(tensor.getIntrusivePtr());
+  if (!tensor.has_storage()) return;
+  storage_ = Storage(tensor.storage().getWeakStorageImpl());
+  offset_ = tensor.storage_offset();
+}
+
+bool SeenTensor::is_same(const at::Tensor& tensor) const {
+  if (!defined_ || !tensor.defined()) return defined_ == tensor.defined();
+  return tensor_._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+}
+
+bool SeenTensor::lies_at(const at::Tensor& tensor) const {
+  if (!defined_ || !tensor.defined()) return defined_ == tensor.defined();
+  const auto* const storage =
+      tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  return storage_._unsafe_get_target() == storage &&
+         (storage == nullptr || tensor.storage_offset() == offset_);
+}
+
+bool AnchoredTensor::is_home(const at::Tensor& tensor) const {
+  return tensor.is_same(given_) && is_alias_of(tensor, place_);
+}
+
+const at::Tensor& AnchoredTensor::get() {
+  if (!is_home(given_)) given_ = place_.variable_data();
+  return given_;
+}
+
 at::ScalarType gradient_type(const at::Tensor& parameter) {
   return parameter.grad_dtype().value_or(parameter.scalar_type());
 }

@@ -8,8 +8,11 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <utility>
 
 namespace lockstep {
@@ -38,6 +41,61 @@ void make_alias(const at::Tensor& alias, const at::Tensor& tensor);
 // The first byte of a strided tensor's memory, and the one behind its last.
 std::pair<const std::byte*, const std::byte*> extent_of(
     const at::Tensor& tensor);
+
+// Remembers a tensor, where it lay and its version, to tell later whether it is
+// the same tensor, in the same memory, unchanged. A tensor may move:
+// set_data(), the C++ form of `grad.data = …`, gives it other memory without
+// another version. Does not keep the tensor's memory alive; its address is not
+// compared alone, since freed memory is soon given out again.
+class SeenTensor {
+ public:
+  SeenTensor() = default;  // an undefined tensor
+  explicit SeenTensor(const at::Tensor& tensor);
+
+  bool is_defined() const { return defined_; }
+  // Whether `tensor` is the tensor seen, wherever it lies now.
+  bool is_same(const at::Tensor& tensor) const;
+  // Whether `tensor`, the one seen or another, lies where that one lay.
+  bool lies_at(const at::Tensor& tensor) const;
+  // Autograd's count of writes to it then; 0 for a tensor without one.
+  std::uint32_t version() const { return version_; }
+
+ private:
+  using Storage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+  using Tensor =
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  bool defined_ = false;
+  Tensor tensor_{
+      c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>()};
+  Storage storage_{c10::intrusive_ptr<c10::StorageImpl>()};
+  std::int64_t offset_ = 0;
+  std::uint32_t version_ = 0;
+};
+
+// Autograd's count of writes to `tensor`; 0 for a tensor without one.
+std::uint32_t version_of(const at::Tensor& tensor);
+
+// A tensor that is handed out, and that comes back to its place if its holder
+// has moved or reshaped it.
+class AnchoredTensor {
+ public:
+  AnchoredTensor() = default;
+  explicit AnchoredTensor(at::Tensor place)
+      : place_(std::move(place)), given_(place_.variable_data()) {}
+
+  // The place: never handed out, so never moved.
+  const at::Tensor& place() const { return place_; }
+  // The tensor to hand out, which lies in the place: the one of the last call
+  // unless its holder has moved it.
+  const at::Tensor& get();
+  // The tensor of the last call, wherever it lies now.
+  const at::Tensor& given() const { return given_; }
+  // Whether `tensor` is the one handed out, and still lies in its place.
+  bool is_home(const at::Tensor& tensor) const;
+
+ private:
+  at::Tensor place_, given_;
+};
 
 // The type that autograd gives the gradient of `parameter`: the parameter's, or
 // the one set by set_grad_dtype().

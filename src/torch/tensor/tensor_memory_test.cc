@@ -22,11 +22,11 @@
 #include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
+#include "src/torch/compare/fingerprint.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/reducer/reducer.h"
 #include "src/torch/testing/formula_parameters.h"
 #include "src/torch/testing/small_nets.h"
-#include "src/torch/verify/fingerprint.h"
 
 namespace lockstep {
 namespace {

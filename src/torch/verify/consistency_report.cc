@@ -14,9 +14,9 @@
 #include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/base/suggest.h"
+#include "src/torch/compare/replica_difference.h"
 #include "src/torch/verify/consistency_table.h"
 #include "src/torch/verify/gradient_fingerprints.h"
-#include "src/torch/verify/replica_difference.h"
 
 namespace lockstep {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "lockstep/torch/consistency_report.h"
 #include "src/base/report_text.h"
+#include "src/torch/compare/replica_difference.h"
 #include "src/torch/verify/consistency_table.h"
 #include "src/torch/verify/gradient_fingerprints.h"
-#include "src/torch/verify/replica_difference.h"
 
 namespace lockstep {
 

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "src/base/report_text.h"
-#include "src/torch/verify/replica_difference.h"
+#include "src/torch/compare/replica_difference.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/torch/consistency_report.h"
-#include "src/torch/verify/fingerprint.h"
+#include "src/torch/compare/fingerprint.h"
 
 namespace lockstep {
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "src/torch/verify/fingerprint.h"
+#include "src/torch/compare/fingerprint.h"
 
 namespace lockstep {
 

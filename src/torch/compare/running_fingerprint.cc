@@ -7,8 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
-#include "src/base/report_text.h"
-#include "src/torch/verify/replica_difference.h"
+#include "src/torch/compare/replica_watch.h"
 
 namespace lockstep {
 namespace {
@@ -22,18 +21,9 @@ NamedTensorList replicated_tensors(const torch::nn::Module& module,
   return tensors;
 }
 
-std::string likely(const ReplicaDifference& difference) {
-  if (difference.elements == 1 && difference.more_tensors == 0 &&
-      difference.differing_bits == 1)
-    return "one bit of memory flipped" +
-           (difference.ranks_are_fewer ? " on " + name_ranks(difference.ranks)
-                                       : std::string(", on one of the two")) +
-           ": a fault of that machine's memory, or a stray write";
-  if (difference.elements == 1 && difference.more_tensors == 0)
-    return "something wrote to this element on one rank";
-  return "an optimizer's step, its state, or gradients differed between "
-         "ranks; or weights were loaded or changed on some ranks";
-}
+constexpr char kUsual[] =
+    "an optimizer's step, its state, or gradients differed between ranks; or "
+    "weights were loaded or changed on some ranks";
 
 }  // namespace
 
@@ -65,20 +55,14 @@ void RunningFingerprint::check() {
 }
 
 void RunningFingerprint::throw_difference() const {
-  const ReplicaDifference& found = *difference_;
-  throw Mismatch(c10::str(
-      "the replicas of group \"", group_->name(), "\" differ after step ",
-      step_, " (seen on rank ", group_->rank(), " of ", group_->size(), ")",
-      "\n  where:   ", describe(found), "\n  differ:  ",
-      found.ranks_are_fewer
-          ? name_ranks(found.ranks) + " from most"
-          : name_ranks(found.ranks) + " from the others, without a majority",
-      "\n  since:   ",
-      last_equal_ ? "after step " + std::to_string(*last_equal_)
-                  : std::string("never compared before"),
-      "\n  likely:  ", likely(found),
-      "\n  next:    resume from an older checkpoint; compare each step with "
-      "ConsistencyReport, or lockstep train --check-consistency"));
+  throw_replicas_differ(
+      *group_, *difference_,
+      {.when = c10::str("after step ", step_),
+       .since = last_equal_ ? c10::str("after step ", *last_equal_)
+                            : "never compared before",
+       .likely = likely_cause(*difference_, kUsual),
+       .next = "resume from an older checkpoint; compare each step with "
+               "ConsistencyReport, or lockstep train --check-consistency"});
 }
 
 }  // namespace lockstep

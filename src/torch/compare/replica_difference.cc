@@ -1,7 +1,7 @@
 // Three rounds, of which most calls need only the first: one hash of
 // everything; one hash per tensor; and for the first tensor that differs one
 // hash per block, with the elements of blocks that differ.
-#include "src/torch/verify/replica_difference.h"
+#include "src/torch/compare/replica_difference.h"
 
 #include <ATen/ATen.h>
 

@@ -1,4 +1,4 @@
-#include "src/torch/verify/fingerprint.h"
+#include "src/torch/compare/fingerprint.h"
 
 // The hash is compiled in: a program that links this library needs no xxHash.
 #define XXH_INLINE_ALL

@@ -17,7 +17,7 @@
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/running_fingerprint.h"
-#include "src/torch/verify/fingerprint.h"
+#include "src/torch/compare/fingerprint.h"
 
 namespace lockstep {
 

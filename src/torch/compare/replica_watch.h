@@ -1,0 +1,94 @@
+// The net below every other check of data-parallel training: every N-th reduced
+// pass the ranks compare a fingerprint of the model, and all throw if their
+// replicas differ.
+//
+// A rank hashes its parameters when the pass begins, and its buffers right after
+// the last broadcast, since forward() changes them later on. The hashes, 40
+// bytes per rank, travel beside the pass's first reduction, so that no rank
+// waits for them. The rest costs only passes whose hashes differ.
+//
+// Both lists are made anew for each comparison: what a wrapper remembers of a
+// module is what has gone wrong.
+//
+// Threads: single-threaded. Every rank calls it in the same passes.
+// Errors:  InvalidArgument for a negative period. From pass_ends(): Mismatch on
+//          every rank, with the parameter, the element, the ranks and their
+//          values; the group keeps working. Those of ProcessGroup's operations.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/comm/process_group.h"
+#include "lockstep/torch/running_fingerprint.h"
+#include "src/torch/compare/fingerprint.h"
+
+namespace lockstep {
+
+class ReplicaWatch {
+ public:
+  using List = std::function<NamedTensorList()>;
+  enum class Part {
+    kTrains,
+    kAbsent,  // has no pass of its own: the ranks then compare nothing
+  };
+
+  // Compares every `every`-th pass; never if it is 0. Errors name `group`.
+  ReplicaWatch(std::int64_t every, std::shared_ptr<ProcessGroup> group,
+               List parameters);
+
+  // Whether the next pass is compared.
+  bool is_due() const;
+  // The ranks have just got the same buffers, if the next pass is compared.
+  void buffers_are_equal(const NamedTensorList& buffers);
+
+  // A reduced pass begins. If it is compared, returns the operation in `order`
+  // that the caller waits for before pass_ends(); it works on memory of this
+  // object, also if the pass is abandoned.
+  std::optional<Work> pass_begins(ProcessGroup& order, Part part);
+  void pass_ends(ProcessGroup& order);
+  // Both, for passes in which nothing else travels.
+  void compare(ProcessGroup& order);
+
+ private:
+  // One rank's.
+  struct Record {
+    Fingerprint parameters, buffers;  // names included
+    std::uint32_t has_buffers = 0, is_absent = 0;
+  };
+
+  bool all_equal(Fingerprint Record::*part) const;
+  [[noreturn]] void throw_difference(ProcessGroup& order,
+                                     const NamedTensorList& tensors,
+                                     const char* usual) const;
+
+  std::int64_t every_;
+  std::shared_ptr<ProcessGroup> group_;
+  List list_parameters_;
+  std::int64_t pass_ = 0;
+  std::optional<std::int64_t> last_equal_;
+  NamedTensorList buffers_;  // copies, for the next pass that is compared
+  bool has_buffers_ = false;
+  // Of the pass under way, if it is compared.
+  bool compares_ = false;
+  std::vector<Record> records_;  // by rank
+};
+
+// The rest of an error that says where replicas differ, and when: "after step
+// 300", since "after step 200".
+struct DifferenceReport {
+  std::string when, since, likely, next;
+};
+// Throws it, as a Mismatch.
+[[noreturn]] void throw_replicas_differ(const ProcessGroup& group,
+                                        const ReplicaDifference& difference,
+                                        const DifferenceReport& report);
+
+// The likely cause that the difference alone tells, otherwise `usual`.
+std::string likely_cause(const ReplicaDifference& difference,
+                         const std::string& usual);
+
+}  // namespace lockstep
