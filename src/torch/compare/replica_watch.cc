@@ -88,8 +88,7 @@ void ReplicaWatch::pass_ends(ProcessGroup& order) {
   NamedTensorList buffers = std::exchange(buffers_, {});
   has_buffers_ = false;
   if (std::ranges::any_of(records_, &Record::is_absent)) return;
-  const bool with_buffers =
-      std::ranges::all_of(records_, &Record::has_buffers);
+  const bool with_buffers = std::ranges::all_of(records_, &Record::has_buffers);
   if (!all_equal(&Record::parameters))
     throw_difference(order, list_parameters_(), kUsualOfParameters);
   if (with_buffers && !all_equal(&Record::buffers))
@@ -151,10 +150,9 @@ void throw_replicas_differ(const ProcessGroup& group,
       "the replicas of group \"", group.name(), "\" differ ", report.when,
       " (seen on rank ", group.rank(), " of ", group.size(), ")",
       "\n  where:   ", describe(difference), "\n  differ:  ",
-      difference.ranks_are_fewer
-          ? name_ranks(difference.ranks) + " from most"
-          : name_ranks(difference.ranks) +
-                " from the others, without a majority",
+      difference.ranks_are_fewer ? name_ranks(difference.ranks) + " from most"
+                                 : name_ranks(difference.ranks) +
+                                       " from the others, without a majority",
       "\n  since:   ", report.since, "\n  likely:  ", report.likely,
       "\n  next:    ", report.next));
 }

@@ -2,9 +2,9 @@
 // pass the ranks compare a fingerprint of the model, and all throw if their
 // replicas differ.
 //
-// A rank hashes its parameters when the pass begins, and its buffers right after
-// the last broadcast, since forward() changes them later on. The hashes, 40
-// bytes per rank, travel beside the pass's first reduction, so that no rank
+// A rank hashes its parameters when the pass begins, and its buffers right
+// after the last broadcast, since forward() changes them later on. The hashes,
+// 40 bytes per rank, travel beside the pass's first reduction, so that no rank
 // waits for them. The rest costs only passes whose hashes differ.
 //
 // Both lists are made anew for each comparison: what a wrapper remembers of a

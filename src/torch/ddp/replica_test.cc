@@ -65,6 +65,62 @@ TEST(Replica, TakesRankZerosBuffersBeforeForward) {
   });
 }
 
+// Has no buffers until its first forward pass.
+struct NetWithLateBuffer : torch::nn::Module {
+  NetWithLateBuffer() {
+    layer = register_module("layer", torch::nn::Linear(6, 3));
+    fill(*this, 0);
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    if (!mean.defined()) mean = register_buffer("mean", torch::zeros({6}));
+    seen = mean.clone();
+    mean.add_(input.detach().mean(0));
+    return layer(input);
+  }
+  torch::nn::Linear layer{nullptr};
+  at::Tensor mean, seen;
+};
+
+// Issue 43: pytorch #63916, #64472.
+TEST(Replica, TakesRankZerosBuffersThatForwardRegisters) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = DistributedDataParallel(NetWithLateBuffer(), {.group = group});
+    const auto mean_of = [](int rank, int step) {
+      return share_of_batch(step, rank, 2, 2).input.mean(0);
+    };
+    backward(model, *group, 0);
+    backward(model, *group, 1);
+    EXPECT_TRUE(torch::allclose(model->seen, mean_of(0, 0)));
+    model.broadcast_buffers();
+    EXPECT_TRUE(torch::allclose(model->mean, mean_of(0, 0) + mean_of(0, 1)));
+  });
+}
+
+TEST(Replica, TakesRankZerosBuffersOfALayerThatWasReplaced) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    torch::nn::Sequential net(torch::nn::Linear(6, 3));
+    const auto norm = [] {
+      return torch::nn::BatchNorm1d(
+          torch::nn::BatchNormOptions(3).affine(false));
+    };
+    net->push_back("norm", norm());
+    auto model = DistributedDataParallel(net, {.group = group});
+    backward(model, *group, 0);
+    const auto later = net->replace_module("norm", norm());
+    later->running_mean.fill_(group->rank() + 7);
+    model.broadcast_buffers();
+    EXPECT_TRUE(all_are(later->running_mean, 7));
+  });
+}
+
+TEST(Replica, RefusesABufferThatOneRankAloneRegisters) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = DistributedDataParallel(NetWithBatchNorm(), {.group = group});
+    if (group->rank() == 1) model->register_buffer("own", torch::zeros({1}));
+    EXPECT_THROW(model.broadcast_buffers(), Mismatch);
+  });
+}
+
 TEST(Replica, LeavesBuffersAloneWhenAskedTo) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(

@@ -78,6 +78,7 @@ class Training {
       all.push_back(buffer);
     return all;
   }
+  std::vector<at::Tensor> parameters() const { return model_.parameters(); }
   bool replayed() const { return pass_.replayed(); }
   int passes() const { return passes_; }
 
@@ -207,6 +208,38 @@ TEST_F(CapturedPassOnCuda, RefusesAPassInWhichTheHostReads) {
     // The stream and the random number generator still work.
     EXPECT_TRUE((input + 1).cpu().equal(torch::full({3}, 2.0F)));
     EXPECT_EQ(at::dropout(input, 0.5, true).sizes(), input.sizes());
+  });
+}
+
+TEST_F(CapturedPassOnCuda, RefusesParametersThatHaveMovedSince) {
+  run(2, [&](const Group& group) {
+    Training captured(group, true);
+    for (int step = 0; step < 5; ++step)
+      captured.step(batch_of(group->rank(), step));
+    EXPECT_TRUE(captured.replayed());
+    const at::Tensor weight = captured.parameters().front();
+    weight.set_data(weight.detach().clone());
+    EXPECT_THAT(error_text([&] { captured.step(batch_of(group->rank(), 5)); }),
+                HasSubstr("parameter 0 has moved to other memory"));
+  });
+}
+
+TEST_F(CapturedPassOnCuda, GivesGradientsTheirMemoryBack) {
+  run(2, [&](const Group& group) {
+    std::vector<std::vector<at::Tensor>> weights;
+    for (const bool captured : {false, true}) {
+      Training training(group, captured);
+      for (int step = 0; step < 7; ++step) {
+        training.step(batch_of(group->rank(), step));
+        // As a clipping that runs after the step, and before zero_grad().
+        for (const at::Tensor& parameter : training.parameters())
+          parameter.mutable_grad().set_data(parameter.grad().clamp(-1, 1));
+      }
+      weights.push_back(training.state());
+    }
+    EXPECT_TRUE(std::ranges::equal(
+        weights[0], weights[1],
+        [](const auto& a, const auto& b) { return a.equal(b); }));
   });
 }
 

@@ -382,8 +382,7 @@ TEST(DataParallel, LeavesTheComputeThreadsOfOthersAsTheyWere) {
 
 TEST(CopyIfChanged, CopiesWhatHasANewVersionOrIsElsewhere) {
   struct {
-    const void* address = nullptr;
-    std::int64_t version = 0, copy_version = 0;
+    SeenTensor from, to;
   } seen;
   at::Tensor from = torch::ones({3});
   const at::Tensor to = torch::zeros({3});
@@ -402,6 +401,12 @@ TEST(CopyIfChanged, CopiesWhatHasANewVersionOrIsElsewhere) {
   to.zero_();
   EXPECT_TRUE(copied());
   EXPECT_FALSE(copied());
+  // Memory that was freed is soon given out again.
+  const void* const before = from.const_data_ptr();
+  from.set_data(torch::full({3}, 6.0));
+  from.set_data(torch::full({3}, 7.0));
+  EXPECT_EQ(from.const_data_ptr(), before);
+  EXPECT_TRUE(copied());
 }
 
 struct ManyOutputs : torch::nn::Cloneable<ManyOutputs> {

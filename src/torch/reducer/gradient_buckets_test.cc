@@ -140,5 +140,62 @@ TEST(GradientBuckets, WorkWhereTensorsAreNotInTheHeap) {
   });
 }
 
+// Gives gradients other memory, as `p.grad.data = …` does in Python.
+void clip_by_set_data(const std::vector<at::Tensor>& parameters) {
+  for (const at::Tensor& parameter : parameters)
+    parameter.mutable_grad().set_data(parameter.grad().clamp(-0.01, 0.01));
+}
+
+// Issue 43. Large gradients are reduced where they lie, small ones in a slot;
+// zero_grad(false) keeps the tensors.
+TEST(GradientBuckets, TakeGradientsThatWereGivenOtherMemory) {
+  for (const std::int64_t side : {std::int64_t{4}, kSide})
+    for (const bool as_view : {true, false})
+      for (const bool set_to_none : {true, false})
+        run_ranks(kBackend, 2, [&](const Group& group) {
+          const auto net = [&] {
+            torch::nn::Linear layer(side, side);
+            fill(*layer, 0);
+            return layer;
+          };
+          const torch::nn::Linear own = net(), alone = net();
+          DistributedDataParallel model(
+              own, {.group = group, .gradient_as_bucket_view = as_view});
+          torch::optim::SGD sgd(model.parameters(), 0.1);
+          torch::optim::SGD sgd_alone(alone->parameters(), 0.1);
+          const auto input = [&](int rank, int step) {
+            return wave({2, side}, rank + 3 * step);
+          };
+          for (int step = 0; step < 4; ++step) {
+            sgd.zero_grad(set_to_none);
+            model(input(group->rank(), step)).square().sum().backward();
+            clip_by_set_data(own->parameters());
+            sgd.step();
+            sgd_alone.zero_grad(set_to_none);
+            for (const int rank : {0, 1})
+              (alone(input(rank, step)).square().sum() / 2).backward();
+            clip_by_set_data(alone->parameters());
+            sgd_alone.step();
+            EXPECT_LE(
+                largest_difference(own->parameters(), alone->parameters()),
+                kTolerance)
+                << "side " << side << ", step " << step;
+          }
+        });
+}
+
+TEST(GradientBuckets, TakeGradientsThatWereReshapedInPlace) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    DistributedDataParallel model(Net(), small_buckets(group));
+    backward(model, *group, 0);
+    for (const at::Tensor& gradient : gradients_of(*model)) gradient.t_();
+    model.zero_grad();
+    backward(model, *group, 1);
+    EXPECT_LE(largest_difference(gradients_of(*model),
+                                 gradients_of_one_process(2, 1)),
+              kTolerance);
+  });
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -118,6 +119,59 @@ TEST(PassErrors, ReachRanksThatAreInTheirForwardPass) {
     EXPECT_THAT(message, HasSubstr(group->rank() == 1
                                        ? "a hook of the user's"
                                        : "rank 1 left its backward pass"));
+  });
+}
+
+// The identity, whose backward throws.
+struct ThrowsInBackward : torch::autograd::Function<ThrowsInBackward> {
+  static at::Tensor forward(torch::autograd::AutogradContext* /*context*/,
+                            const at::Tensor& input) {
+    return input * 1;
+  }
+  static torch::autograd::variable_list backward(
+      torch::autograd::AutogradContext* /*context*/,
+      const torch::autograd::variable_list& /*gradients*/) {
+    throw std::runtime_error("the last layer's own");
+  }
+};
+struct NetThatThrowsFirst : Net {
+  at::Tensor forward(const at::Tensor& input) {
+    const at::Tensor output = Net::forward(input);
+    return throws ? ThrowsInBackward::apply(output) : output;
+  }
+  bool throws = false;
+};
+
+// Issue 43: the rank catches it, and goes on.
+TEST(PassErrors, ReachTheOthersBeforeTheFirstGradientToo) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model =
+        DistributedDataParallel(NetThatThrowsFirst(), small_buckets(group));
+    backward(model, *group);
+    model->throws = group->rank() == 1;
+    EXPECT_THAT(
+        message_of([&] { backward(model, *group, 1); }),
+        HasSubstr(group->rank() == 1 ? "the last layer's own"
+                                     : "rank 1 left its backward pass"));
+  });
+}
+
+TEST(PassErrors, OfAnInnerDerivativeLeaveTheGroupUsable) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model =
+        DistributedDataParallel(NetThatThrowsFirst(), small_buckets(group));
+    const Share share = share_of_batch(0, group->rank(), 2, 2);
+    if (group->rank() == 1) {
+      model->throws = true;
+      const auto input = share.input.detach().clone().requires_grad_();
+      EXPECT_THROW(torch::autograd::grad({model(input).sum()}, {input}),
+                   std::runtime_error);
+      model->throws = false;
+    }
+    backward(model, *group);
+    EXPECT_LE(
+        largest_difference(gradients_of(*model), gradients_of_one_process(2)),
+        kTolerance);
   });
 }
 
