@@ -368,6 +368,30 @@ TEST(DataParallel, LeavesUndefinedTensorsAsTheyAre) {
   EXPECT_FALSE(mask.defined());
 }
 
+struct LateBuffer : torch::nn::Cloneable<LateBuffer> {
+  LateBuffer() { reset(); }
+  void reset() override {
+    layer = register_module("layer", torch::nn::Linear(2, 1));
+  }
+  at::Tensor forward(const at::Tensor& input) {
+    if (!mean.defined()) mean = register_buffer("mean", torch::zeros({2}));
+    mean.add_(input.detach().mean(0));
+    return layer(input - mean);
+  }
+  torch::nn::Linear layer{nullptr};
+  at::Tensor mean;
+};
+
+// Each replica would have its own, and the module none.
+TEST(DataParallel, RefusesBuffersThatAPassRegisters) {
+  auto model = DataParallel(LateBuffer(), {.devices = {at::kCPU, at::kCPU}});
+  model(wave({4, 2}, 0));
+  EXPECT_THAT(message_of([&] {
+                model(wave({4, 2}, 0));
+              }),
+              HasSubstr("gave a replica 1 buffers, and the module has 0"));
+}
+
 TEST(DataParallel, LeavesTheComputeThreadsOfOthersAsTheyWere) {
   const int before = at::get_num_threads();
   at::set_num_threads(6);

@@ -127,6 +127,7 @@ void ModuleReplicas::refresh() {
   original_ = std::move(now);
   const at::NoGradGuard no_grad;
   for (Parts& copy : copies_) {
+    renew_buffers(copy);
     refresh_modes(copy);
     refresh_parameters(copy);
     refresh_buffers(copy);
@@ -141,6 +142,18 @@ void ModuleReplicas::check_that_nothing_came_or_went(const Parts& now) const {
         "DataParallel: the module has other parameters, buffers or "
         "submodules than when it was wrapped"
         "\n  next:    wrap it again after such a change");
+}
+
+// A copy's forward() may register a buffer, which the module, of which no pass
+// runs, does not have.
+void ModuleReplicas::renew_buffers(Parts& copy) const {
+  copy.buffers = copy.module->buffers();
+  if (copy.buffers.size() != original_.buffers.size())
+    throw InvalidArgument(c10::str(
+        "DataParallel: a pass gave a replica ", copy.buffers.size(),
+        " buffers, and the module has ", original_.buffers.size(),
+        "\n  next:    register all buffers in the module's constructor, or run "
+        "a pass of the module before wrapping it"));
 }
 
 void ModuleReplicas::refresh_parameters(Parts& copy) const {

@@ -24,7 +24,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
-StrategyOptions slots(int count) {
+StrategyOptions strategy_slots(int count) {
   return {.devices = std::vector<at::Device>(static_cast<std::size_t>(count),
                                              at::kCPU)};
 }
@@ -33,13 +33,13 @@ at::Tensor losses_of(const at::Tensor& output, const at::Tensor& target) {
   return torch::square(output - target).mean(1);
 }
 
-torch::optim::SGDOptions rule() {
+torch::optim::SGDOptions strategy_rule() {
   return torch::optim::SGDOptions(0.1).momentum(0.9);
 }
 
 std::vector<at::Tensor> weights_of_one_replica(int shares, int steps) {
   Net net;
-  torch::optim::SGD optimizer(net.parameters(), rule());
+  torch::optim::SGD optimizer(net.parameters(), strategy_rule());
   train(
       net, optimizer,
       [&](int step) { return share_of_batch(step, 0, 1, shares); }, steps);
@@ -51,7 +51,7 @@ template <class Net>
 std::vector<at::Tensor> trained(Strategy& strategy, PerReplica<Net> net,
                                 int steps) {
   auto optimizer = strategy.create_optimizer(net, [](auto parameters) {
-    return torch::optim::SGD(parameters, rule());
+    return torch::optim::SGD(parameters, strategy_rule());
   });
   for (int step = 0; step < steps; ++step)
     strategy.run([&](const ReplicaContext& here) {
@@ -73,7 +73,7 @@ std::vector<at::Tensor> trained(Strategy& strategy, PerReplica<Net> net,
 
 TEST(MirroredStrategy, TrainsAsOneProcessOnTheGlobalBatch) {
   for (const int replicas : {1, 2, 3, 4}) {
-    MirroredStrategy strategy(slots(replicas));
+    MirroredStrategy strategy(strategy_slots(replicas));
     EXPECT_EQ(strategy.num_replicas_in_sync(), replicas);
     auto net = strategy.create([] { return Net(); });
     EXPECT_LE(largest_difference(trained(strategy, net, 5),
@@ -84,7 +84,7 @@ TEST(MirroredStrategy, TrainsAsOneProcessOnTheGlobalBatch) {
 
 TEST(CentralStorageStrategy, TrainsAsOneProcessWithVariablesInOnePlace) {
   for (const int replicas : {1, 2, 3}) {
-    CentralStorageStrategy strategy(slots(replicas));
+    CentralStorageStrategy strategy(strategy_slots(replicas));
     auto net = strategy.create([] { return Net(); });
     EXPECT_LE(largest_difference(trained(strategy, net, 5),
                                  weights_of_one_replica(replicas, 5)),
@@ -107,7 +107,7 @@ TEST(MultiWorkerMirroredStrategy, IsOneReplicaWhereNothingSaysOtherwise) {
 }
 
 TEST(MirroredStrategy, GivesEachReplicaItsOwnVariablesOfTheSameValues) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   auto net = strategy.create([](const ReplicaContext& here) {
     auto module = std::make_shared<NetWithBatchNorm>();
     fill(*module, here.replica_id_in_sync_group() + 1);
@@ -162,9 +162,9 @@ void expect_mean_statistics(Strategy& strategy) {
 
 TEST(Strategy, AveragesTheRunningStatisticsOfReplicasWhenAsked) {
   for (const int replicas : {1, 2, 3}) {
-    MirroredStrategy mirrored(slots(replicas));
+    MirroredStrategy mirrored(strategy_slots(replicas));
     expect_mean_statistics(mirrored);
-    CentralStorageStrategy central(slots(replicas));
+    CentralStorageStrategy central(strategy_slots(replicas));
     expect_mean_statistics(central);
     run_ranks(kBackend, replicas, [](const Group& group) {
       MultiWorkerMirroredStrategy workers(group);
@@ -174,7 +174,7 @@ TEST(Strategy, AveragesTheRunningStatisticsOfReplicasWhenAsked) {
 }
 
 TEST(MirroredStrategy, RunsReplicasSideBySideInThreadsOfTheirOwn) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   const auto threads = strategy.run([](const ReplicaContext& here) {
     here.group->barrier().wait();  // no replica leaves before all are here
     return std::this_thread::get_id();
@@ -186,7 +186,7 @@ TEST(MirroredStrategy, RunsReplicasSideBySideInThreadsOfTheirOwn) {
 }
 
 TEST(Strategy, CreatesWhateverAFactoryMakes) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   auto numbers = strategy.create([](const ReplicaContext& here) {
     return std::vector<int>(3, here.replica_id_in_sync_group());
   });
@@ -199,7 +199,7 @@ TEST(Strategy, CreatesWhateverAFactoryMakes) {
 }
 
 TEST(Strategy, ReducesWhatReplicasReturn) {
-  MirroredStrategy strategy(slots(4));
+  MirroredStrategy strategy(strategy_slots(4));
   const auto values = strategy.run([](const ReplicaContext& here) {
     return torch::full({2}, here.replica_id_in_sync_group() + 1.0);
   });
@@ -218,7 +218,7 @@ TEST(Strategy, ReducesWhatReplicasReturn) {
 }
 
 TEST(Strategy, AveragesFloat16WhoseSumWouldOverflow) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   const auto values = strategy.run(
       [](const ReplicaContext&) { return at::full({4}, 40000, at::kHalf); });
   const auto whole = strategy.reduce(ReduceOp::kAverage, values);
@@ -231,7 +231,7 @@ TEST(Strategy, AveragesFloat16WhoseSumWouldOverflow) {
 }
 
 TEST(Strategy, RefusesToReduceValuesThatDiffer) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   const auto sizes = strategy.run([](const ReplicaContext& here) {
     return torch::ones({2, here.replica_id_in_sync_group() == 0 ? 3 : 1});
   });
@@ -300,7 +300,7 @@ void reduce_and_gather_uneven_rows(Strategy& strategy) {
 }
 
 TEST(Strategy, ReducesAndGathersAlongAnAxis) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   reduce_and_gather_uneven_rows(strategy);
   run_ranks(kBackend, 3, [](const Group& group) {
     MultiWorkerMirroredStrategy workers(group);
@@ -309,7 +309,7 @@ TEST(Strategy, ReducesAndGathersAlongAnAxis) {
 }
 
 TEST(Strategy, DividesLossesByTheGlobalBatch) {
-  MirroredStrategy strategy(slots(4));
+  MirroredStrategy strategy(strategy_slots(4));
   const at::Tensor losses = torch::tensor({1.0, 3.0});
   EXPECT_EQ(strategy.compute_average_loss(losses).item<double>(), 4.0 / 8);
   EXPECT_FLOAT_EQ(
@@ -327,7 +327,7 @@ TEST(Strategy, DividesLossesByTheGlobalBatch) {
 }
 
 TEST(Strategy, RefusesALossThatIsAMeanAlready) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   for (const AverageLossOptions& options :
        {AverageLossOptions{}, AverageLossOptions{.global_batch_size = 8}})
     EXPECT_THAT(message_of([&] {
@@ -340,7 +340,7 @@ TEST(Strategy, RefusesALossThatIsAMeanAlready) {
 // The expected numbers follow the documentation of tf.nn.compute_average_loss:
 // weights multiply losses, and the sum is divided by the number of samples.
 TEST(Strategy, WeighsSamples) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   const at::Tensor losses = torch::tensor({1.0, 3.0});
   const auto average = [&](const at::Tensor& of, const at::Tensor& weights) {
     return strategy.compute_average_loss(of, {.sample_weight = weights});
@@ -368,14 +368,14 @@ TEST(Strategy, StartsFromWhatOneProcessWouldStartFrom) {
   torch::manual_seed(5);
   const torch::nn::Linear alone(20, 20);
   torch::manual_seed(5);
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   auto net = strategy.create([] { return torch::nn::Linear(20, 20); });
   for (int i = 0; i < 3; ++i)
     EXPECT_TRUE(net.local(i)->weight.equal(alone->weight));
 }
 
 TEST(Strategy, TrainsModelsOfWhichAStepUsesAPart) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   auto net = strategy.create([] { return Net(); });
   strategy.run([&](const ReplicaContext& here) {
     Net& module = *net[here];
@@ -429,7 +429,7 @@ std::vector<std::vector<Part>> pass_of(Strategy& strategy,
 }
 
 TEST(DistributedDataset, DividesEachGlobalBatchOverTheReplicas) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   const NumberedSamples source(14);
   EXPECT_THAT(
       pass_of(strategy, strategy.distribute_dataset(
@@ -440,7 +440,7 @@ TEST(DistributedDataset, DividesEachGlobalBatchOverTheReplicas) {
 }
 
 TEST(DistributedDataset, HasEachSampleOnceWhereItDoesNotPad) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   const NumberedSamples source(13);
   EXPECT_THAT(
       pass_of(strategy,
@@ -452,7 +452,7 @@ TEST(DistributedDataset, HasEachSampleOnceWhereItDoesNotPad) {
 }
 
 TEST(DistributedDataset, ShufflesEachSampleOnceAsItDoesWhenItPads) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   const NumberedSamples source(9);
   DistributedDatasetOptions options{.global_batch = 4, .seed = 3, .epoch = 2};
   auto padded = pass_of(strategy, strategy.distribute_dataset(source, options));
@@ -464,7 +464,7 @@ TEST(DistributedDataset, ShufflesEachSampleOnceAsItDoesWhenItPads) {
 }
 
 TEST(DistributedDataset, EndsAtOnceWithoutSamples) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   const NumberedSamples source(0);
   for (const bool pad : {true, false})
     EXPECT_TRUE(pass_of(strategy, strategy.distribute_dataset(
@@ -480,11 +480,11 @@ TEST(DistributedDataset, TrainsAsOneProcessOnSharesOfWhichSomeAreEmpty) {
     return losses_of(model(input), torch::zeros({input.size(0), 3}));
   };
   Net alone;
-  torch::optim::SGD optimizer(alone.parameters(), rule());
-  MirroredStrategy strategy(slots(4));
+  torch::optim::SGD optimizer(alone.parameters(), strategy_rule());
+  MirroredStrategy strategy(strategy_slots(4));
   auto net = strategy.create([] { return Net(); });
   auto own = strategy.create_optimizer(net, [](auto parameters) {
-    return torch::optim::SGD(parameters, rule());
+    return torch::optim::SGD(parameters, strategy_rule());
   });
   auto data = strategy.distribute_dataset(
       source, {.global_batch = 4, .shuffle = false, .pad = false});
@@ -515,7 +515,7 @@ TEST(DistributedDataset, TrainsAsOneProcessOnSharesOfWhichSomeAreEmpty) {
 }
 
 TEST(DistributedDataset, LeavesOutARemainder) {
-  MirroredStrategy strategy(slots(2));
+  MirroredStrategy strategy(strategy_slots(2));
   const NumberedSamples source(11);
   auto data = strategy.distribute_dataset(
       source, {.global_batch = 4, .drop_remainder = true});
@@ -528,7 +528,7 @@ TEST(DistributedDataset, LeavesOutARemainder) {
 }
 
 TEST(DistributedDataset, RefusesABatchThatCannotBeDivided) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   const NumberedSamples source(12);
   EXPECT_THAT(message_of([&] {
                 strategy.distribute_dataset(source, {.global_batch = 4});
@@ -537,7 +537,7 @@ TEST(DistributedDataset, RefusesABatchThatCannotBeDivided) {
 }
 
 TEST(Strategy, ThrowsWhatAReplicaThrowsThoughOthersWaitForIt) {
-  MirroredStrategy strategy(slots(3));
+  MirroredStrategy strategy(strategy_slots(3));
   EXPECT_THROW(strategy.run([](const ReplicaContext& here) {
     if (here.local_replica == 1) throw std::domain_error("bad sample");
     here.group->barrier().wait();

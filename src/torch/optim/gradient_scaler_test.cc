@@ -30,7 +30,7 @@ using testing::HasSubstr;
 using torch::optim::SGD;
 using torch::optim::SGDOptions;
 
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kInfiniteGradient = std::numeric_limits<double>::infinity();
 
 void alone(const std::function<void(const Group&)>& body) {
   run_ranks(kBackend, 1, body);
@@ -73,7 +73,7 @@ TEST(GradientScaler, GivesTheOptimizerTheGradientsOfTheUnscaledLoss) {
 }
 
 TEST(GradientScaler, LeavesAStepOutOnAllRanksWhenOneOverflows) {
-  for (const double bad : {kInfinity, -kInfinity, std::nan("")})
+  for (const double bad : {kInfiniteGradient, -kInfiniteGradient, std::nan("")})
     run_ranks(kBackend, 3, [&](const Group& group) {
       auto model = DistributedDataParallel(
           Net(), {.group = group, .average_gradients = false});
@@ -110,7 +110,7 @@ TEST(GradientScaler, GrowsAndBacksOffAsPyTorchs) {
     at::Tensor tracker = at::zeros({1}, at::kInt);
     for (int step = 0; step < 200; ++step) {
       const bool overflows = random() % 8 == 0;
-      SGD optimizer({parameter_with(overflows ? kInfinity : 1)}, 0.1);
+      SGD optimizer({parameter_with(overflows ? kInfiniteGradient : 1)}, 0.1);
       EXPECT_EQ(scaler.step(optimizer), !overflows);
       scaler.update();
       at::_amp_update_scale_(scale, tracker, at::ones({1}) * overflows, 3, 0.25,
@@ -137,7 +137,7 @@ TEST(GradientScaler, NeverFallsToWhereNothingCanBeDividedByIt) {
   alone([](const Group& group) {
     GradientScaler scaler({.group = group, .init_scale = 1e-37});
     for (int step = 0; step < 100; ++step) {
-      SGD optimizer({parameter_with(kInfinity)}, 0.1);
+      SGD optimizer({parameter_with(kInfiniteGradient)}, 0.1);
       scaler.step(optimizer);
       scaler.update();
     }
@@ -151,7 +151,7 @@ TEST(GradientScaler, NeverFallsToWhereNothingCanBeDividedByIt) {
 // The update kernels divide as they read, so the step costs no additional pass.
 TEST(GradientScaler, LeavesDivisionToOptimizersThatScaleGradients) {
   for (const bool sharded : {false, true})
-    for (const double bad : {1.0, kInfinity, std::nan("")})
+    for (const double bad : {1.0, kInfiniteGradient, std::nan("")})
       alone([&](const Group& group) {
         const at::Tensor parameter = parameter_with(16 * bad);
         const auto optimizer = fused_or_sharded(parameter, sharded, group);
@@ -188,7 +188,7 @@ TEST(GradientScaler, UnscalesForTheirClippingToo) {
 TEST(GradientScaler, ForgetsTheClippingOfAStepThatItLeavesOut) {
   for (const bool sharded : {false, true})
     alone([&](const Group& group) {
-      const at::Tensor parameter = parameter_with(kInfinity);
+      const at::Tensor parameter = parameter_with(kInfiniteGradient);
       const auto optimizer = fused_or_sharded(parameter, sharded, group);
       GradientScaler scaler({.group = group, .init_scale = 1});
       scaler.unscale_(*optimizer);
@@ -242,14 +242,14 @@ TEST(GradientScaler, ScalesAFloat16LossInFloat32) {
 TEST(GradientScaler, DoesNothingWhenItIsNotEnabled) {
   alone([](const Group& group) {
     GradientScaler scaler({.group = group, .enabled = false});
-    const at::Tensor parameter = parameter_with(kInfinity);
+    const at::Tensor parameter = parameter_with(kInfiniteGradient);
     SGD optimizer({parameter}, 1);
     const at::Tensor loss = at::ones({});
     EXPECT_TRUE(scaler.scale(loss).is_same(loss));
     scaler.unscale_(optimizer);
     EXPECT_TRUE(scaler.step(optimizer));
     scaler.update();
-    EXPECT_EQ(parameter.item<double>(), -kInfinity);
+    EXPECT_EQ(parameter.item<double>(), -kInfiniteGradient);
     EXPECT_EQ(scaler.get_scale(), 1);
   });
 }
@@ -280,7 +280,8 @@ TEST(GradientScaler, UnscalesForClippingOnceAndTiedWeightsOnce) {
 
 TEST(GradientScaler, StepsEachOptimizerByItsOwnGradients) {
   alone([](const Group& group) {
-    SGD good({parameter_with(1)}, 0.1), bad({parameter_with(kInfinity)}, 0.1);
+    SGD good({parameter_with(1)}, 0.1),
+        bad({parameter_with(kInfiniteGradient)}, 0.1);
     GradientScaler scaler({.group = group, .init_scale = 8});
     EXPECT_TRUE(scaler.step(good));
     EXPECT_FALSE(scaler.step(bad));
@@ -352,7 +353,8 @@ TEST(GradientScaler, RefusesOptionsThatCannotWork) {
       return error_text([&] { GradientScaler scaler(options); });
     };
     EXPECT_THAT(refusal({.init_scale = 0}), HasSubstr("init_scale"));
-    EXPECT_THAT(refusal({.init_scale = kInfinity}), HasSubstr("init_scale"));
+    EXPECT_THAT(refusal({.init_scale = kInfiniteGradient}),
+                HasSubstr("init_scale"));
     EXPECT_THAT(refusal({.growth_factor = 1}), HasSubstr("growth_factor"));
     EXPECT_THAT(refusal({.backoff_factor = 1}), HasSubstr("backoff_factor"));
     EXPECT_THAT(refusal({.growth_interval = 0}), HasSubstr("growth_interval"));

@@ -244,19 +244,19 @@ TEST_F(ShardHookOnCuda, IsWhatCompressedGradientsCanBeReducedBy) {
 
 // On the CPU the hook is meant for several hosts; here it tests, to the bit,
 // what does not depend on a device.
-struct Setting {
+struct ShardSetting {
   const char* backend;
   int ranks;
 };
-class ShardHookRanks : public testing::TestWithParam<Setting> {};
-INSTANTIATE_TEST_SUITE_P(ShardHook, ShardHookRanks,
-                         testing::Values(Setting{"shm", 1}, Setting{"shm", 2},
-                                         Setting{"shm", 3}, Setting{"shm", 4},
-                                         Setting{"reference", 3}),
-                         [](const auto& setting) {
-                           return setting.param.backend +
-                                  std::to_string(setting.param.ranks);
-                         });
+class ShardHookRanks : public testing::TestWithParam<ShardSetting> {};
+INSTANTIATE_TEST_SUITE_P(
+    ShardHook, ShardHookRanks,
+    testing::Values(ShardSetting{"shm", 1}, ShardSetting{"shm", 2},
+                    ShardSetting{"shm", 3}, ShardSetting{"shm", 4},
+                    ShardSetting{"reference", 3}),
+    [](const auto& setting) {
+      return setting.param.backend + std::to_string(setting.param.ranks);
+    });
 
 TEST_P(ShardHookRanks, TrainAsWithWholeAverages) {
   run_ranks(GetParam().backend, GetParam().ranks, [](const Group& group) {

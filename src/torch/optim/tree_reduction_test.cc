@@ -20,7 +20,7 @@ namespace {
 using testing::Contains;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr int kShards = 4;
+constexpr int kTreeShards = 4;
 
 // The expected sum for any number of ranks, by recursion.
 at::Tensor tree_of(const Tensors& leaves, std::size_t begin, std::size_t end) {
@@ -93,10 +93,11 @@ class LogicalShardsOnCuda : public CudaRanks {
                        at::ScalarType type) {
     const auto net = std::make_shared<NetWithBatchNorm>();
     net->to(device, type);
-    LogicalShards shards(net, {.group = group, .count = kShards});
+    LogicalShards shards(net, {.group = group, .count = kTreeShards});
     for (int step = 0; step < 3; ++step) {
       shards.run([&](const LogicalShard& shard) {
-        const Share share = share_of_batch(step, shard.index, kShards, kShards);
+        const Share share =
+            share_of_batch(step, shard.index, kTreeShards, kTreeShards);
         const at::Tensor output = net->forward(share.input.to(device, type));
         loss_of(output.to(at::kFloat), share.target.to(device)).backward();
       });

@@ -17,8 +17,8 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Count : torch::autograd::PostAccumulateGradHook {
-  explicit Count(int& calls) : calls(calls) {}
+struct CountingHook : torch::autograd::PostAccumulateGradHook {
+  explicit CountingHook(int& calls) : calls(calls) {}
   void operator()(const at::Tensor& /*parameter*/) override { ++calls; }
   int& calls;
 };
@@ -26,12 +26,12 @@ struct Count : torch::autograd::PostAccumulateGradHook {
 void set_hooks(const std::vector<at::Tensor>& parameters, int& calls) {
   for (const at::Tensor& parameter : parameters)
     torch::autograd::impl::set_post_acc_grad_hooks(
-        parameter, std::make_unique<Count>(calls));
+        parameter, std::make_unique<CountingHook>(calls));
 }
 
-using Model = DistributedDataParallel<Net>;
+using HookedModel = DistributedDataParallel<Net>;
 
-void expect_average(Model& model, const Group& group, int step) {
+void expect_average(HookedModel& model, const Group& group, int step) {
   model.zero_grad();
   backward(model, *group, step);
   EXPECT_LE(largest_difference(gradients_of(*model),
@@ -43,7 +43,7 @@ void expect_average(Model& model, const Group& group, int step) {
 TEST(GradientHooks, GoOnBehindHooksThatReplaceThemBetweenSteps) {
   for (const bool all : {true, false})
     run_ranks(kBackend, 2, [&](const Group& group) {
-      Model model(Net(), small_buckets(group));
+      HookedModel model(Net(), small_buckets(group));
       const auto set = [&](int& calls) {
         set_hooks(all ? model.parameters()
                       : std::vector{model->second->weight, model->third->bias},
@@ -64,7 +64,7 @@ TEST(GradientHooks, GoOnBehindHooksThatReplaceThemBetweenSteps) {
 
 TEST(GradientHooks, NameTheirReplacementBetweenForwardAndBackward) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    Model model(Net(), small_buckets(group));
+    HookedModel model(Net(), small_buckets(group));
     expect_average(model, group, 0);
     const Share share = share_of_batch(1, group->rank(), 2, 2);
     const auto output = model(share.input);
@@ -78,7 +78,7 @@ TEST(GradientHooks, NameTheirReplacementBetweenForwardAndBackward) {
 // Then no hook is left that could tell of the pass.
 TEST(GradientHooks, NameTheReplacementOfAllBetweenForwardAndBackward) {
   run_ranks(kBackend, 2, [](const Group& group) {
-    Model model(Net(), small_buckets(group));
+    HookedModel model(Net(), small_buckets(group));
     const Share share = share_of_batch(0, group->rank(), 2, 2);
     const auto output = model(share.input);
     int calls = 0;

@@ -158,7 +158,7 @@ TEST(GradientBuckets, TakeGradientsThatWereGivenOtherMemory) {
             fill(*layer, 0);
             return layer;
           };
-          const torch::nn::Linear own = net(), alone = net();
+          torch::nn::Linear own = net(), alone = net();
           DistributedDataParallel model(
               own, {.group = group, .gradient_as_bucket_view = as_view});
           torch::optim::SGD sgd(model.parameters(), 0.1);

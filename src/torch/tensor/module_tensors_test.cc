@@ -46,12 +46,13 @@ struct TiedNet : torch::nn::Cloneable<TiedNet> {
   at::Tensor tied;
 };
 
-AdamWOptions rule() { return AdamWOptions(0.05).weight_decay(0.1); }
+AdamWOptions tied_rule() { return AdamWOptions(0.05).weight_decay(0.1); }
 
 // The result of one process with the whole batch, each parameter once.
 std::vector<at::Tensor> expected(int shares) {
   TiedNet net;
-  torch::optim::AdamW optimizer({net.first->weight, net.first->bias}, rule());
+  torch::optim::AdamW optimizer({net.first->weight, net.first->bias},
+                                tied_rule());
   train(
       net, optimizer,
       [&](int step) { return share_of_batch(step, 0, 1, shares); }, kTiedSteps);
@@ -91,7 +92,7 @@ TEST(TiedWeightsDeathTest, AreNamedOnceInTheLog) {
     testing::internal::CaptureStderr();
     distinct_parameters(net);
     distinct_parameters(net);
-    FusedAdamW(net.parameters(), rule());
+    FusedAdamW(net.parameters(), tied_rule());
     const std::string log = testing::internal::GetCapturedStderr();
     EXPECT_THAT(log, HasSubstr("first.weight is tied by another name"));
     const std::size_t first = log.find("it counts once");
@@ -106,19 +107,19 @@ TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {
       auto model = DistributedDataParallel(TiedNet(), {.group = group});
       EXPECT_EQ(model.parameters().size(), 2);
       EXPECT_EQ(model.named_parameters().size(), 2);
-      torch::optim::AdamW optimizer(model.parameters(), rule());
+      torch::optim::AdamW optimizer(model.parameters(), tied_rule());
       train_as_rank(model, optimizer, *group);
       expect_learned(*model, 2);
     }
     {
       auto model = DistributedDataParallel(TiedNet(), {.group = group});
-      FusedAdamW optimizer(model->parameters(), rule());  // the module's
+      FusedAdamW optimizer(model->parameters(), tied_rule());  // the module's
       train_as_rank(model, optimizer, *group);
       expect_learned(*model, 2);
     }
     {
       auto model = DistributedDataParallel(TiedNet(), {.group = group});
-      ZeroRedundancyOptimizer optimizer(model->parameters(), rule(),
+      ZeroRedundancyOptimizer optimizer(model->parameters(), tied_rule(),
                                         {.group = group});
       train_as_rank(model, optimizer, *group);
       expect_learned(*model, 2);
@@ -130,7 +131,7 @@ TEST(TiedWeights, LearnUnderHorovodsOptimizerOfTheModulesParameters) {
   run_ranks(kBackend, 2, [](const Group& group) {
     TiedNet net;
     auto optimizer =
-        DistributedOptimizer(torch::optim::AdamW(net.parameters(), rule()),
+        DistributedOptimizer(torch::optim::AdamW(net.parameters(), tied_rule()),
                              net.named_parameters(), {.group = group});
     EXPECT_EQ(optimizer.param_groups()[0].params().size(), 2);
     train_as_rank(net, optimizer, *group);
@@ -145,9 +146,9 @@ TEST(TiedWeights, HaveStateThatIsSavedAndLoaded) {
       const auto optimizer_of =
           [&](const TiedNet& net) -> std::unique_ptr<torch::optim::Optimizer> {
         if (!sharded)
-          return std::make_unique<FusedAdamW>(net.parameters(), rule());
+          return std::make_unique<FusedAdamW>(net.parameters(), tied_rule());
         return std::make_unique<ZeroRedundancyOptimizer>(
-            net.parameters(), rule(),
+            net.parameters(), tied_rule(),
             ZeroRedundancyOptimizerOptions{.group = group});
       };
       TiedNet net;
@@ -177,7 +178,7 @@ TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
                               {.devices = {at::kCPU, at::kCPU}, .factory = [] {
                                  return std::make_shared<TiedNet>();
                                }});
-  torch::optim::AdamW optimizer(model.parameters(), rule());
+  torch::optim::AdamW optimizer(model.parameters(), tied_rule());
   train(
       model, optimizer, [](int step) { return share_of_batch(step, 0, 1, 2); },
       kTiedSteps);
@@ -186,7 +187,7 @@ TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
   CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
   auto net = strategy.create([] { return std::make_shared<TiedNet>(); });
   auto steps = strategy.create_optimizer(net, [](auto parameters) {
-    return torch::optim::AdamW(parameters, rule());
+    return torch::optim::AdamW(parameters, tied_rule());
   });
   for (int step = 0; step < kTiedSteps; ++step)
     strategy.run([&](const ReplicaContext& here) {

@@ -46,7 +46,7 @@ TEST(TensorBuffer, SaysWhyATensorCannotTravel) {
 }
 
 // A sample is its index, times 10 in the image.
-class Numbers : public SampleSource {
+class NumberSamples : public SampleSource {
  public:
   std::int64_t size() const override { return 3; }
   ImageShape shape() const override { return {1, 2, 1}; }
@@ -58,7 +58,7 @@ class Numbers : public SampleSource {
 };
 
 TEST(BatchTensors, KeepTheBatchsMemory) {
-  const Numbers numbers;
+  const NumberSamples numbers;
   BatchTensors tensors;
   {
     Loader loader(numbers, {2, 0}, {.batch_size = 2});

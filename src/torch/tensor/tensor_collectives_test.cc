@@ -19,7 +19,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
-constexpr int kRanks = 3;
+constexpr int kCallers = 3;
 
 // The memory layout of a 4 x 3 tensor.
 enum class Layout { kContiguous, kTransposed, kEverySecondColumn, kLarge };
@@ -60,7 +60,7 @@ class TensorCollectives : public testing::TestWithParam<LayoutCase> {
   // Runs `body` on every rank, with the group and this rank's input.
   void on_ranks(
       const std::function<void(ProcessGroup&, const at::Tensor&)>& body) {
-    run_ranks(GetParam().backend, kRanks, [&](const Group& group) {
+    run_ranks(GetParam().backend, kCallers, [&](const Group& group) {
       body(*group, laid_out(brought_by(group->rank()), layout()));
     });
   }
@@ -73,7 +73,7 @@ class TensorCollectives : public testing::TestWithParam<LayoutCase> {
   // One tensor per rank: 100 * `rank` + its index.
   std::vector<at::Tensor> blocks_of(int rank) const {
     std::vector<at::Tensor> blocks;
-    for (int to = 0; to < kRanks; ++to)
+    for (int to = 0; to < kCallers; ++to)
       blocks.push_back(
           laid_out(torch::full({4, 3}, 100.0 * rank + to), layout()));
     return blocks;
@@ -119,7 +119,7 @@ TEST_P(TensorCollectives, GatherIntoAListAndIntoOneTensor) {
     gather(group, tensor, at_root, 1).wait();
     const at::Tensor rows = torch::empty({12, 3});
     all_gather_into_tensor(group, rows, tensor).wait();
-    for (int r = 0; r < kRanks; ++r) {
+    for (int r = 0; r < kCallers; ++r) {
       const auto i = static_cast<std::size_t>(r);
       expect_equal(list[i], brought_by(r));
       if (group.rank() == 1) expect_equal(at_root[i], brought_by(r));
@@ -133,7 +133,7 @@ TEST_P(TensorCollectives, GatherWhatDiffersInShape) {
     const std::vector<at::Tensor> list{
         torch::empty({1, 3}), torch::empty({2, 3}), torch::empty({3, 3})};
     all_gather(group, list, tensor.narrow(0, 0, group.rank() + 1)).wait();
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kCallers; ++r)
       expect_equal(list[static_cast<std::size_t>(r)],
                    brought_by(r).narrow(0, 0, r + 1));
   });
@@ -149,7 +149,7 @@ TEST_P(TensorCollectives, ScatterAndExchangeBlocks) {
     expect_value(tensor, 300 + 3 * group.rank());
     const auto received = blanks();
     all_to_all(group, received, mine).wait();
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kCallers; ++r)
       expect_value(received[static_cast<std::size_t>(r)],
                    100 * r + group.rank());
   });
@@ -162,7 +162,7 @@ TEST_P(TensorCollectives, ScatterAndExchangePartsOfOneTensor) {
     expect_value(tensor, 100 + group.rank());
     const at::Tensor received = torch::empty({12, 3});
     all_to_all_single(group, received, all).wait();
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kCallers; ++r)
       expect_value(received.narrow(0, 4 * r, 4), 100 * r + group.rank());
   });
 }
@@ -176,7 +176,7 @@ TEST_P(TensorCollectives, ExchangeUnevenNumbersOfRows) {
     all_to_all_single(group, output, input,
                       {.output = {rows, rows, rows}, .input = {1, 2, 3}})
         .wait();
-    for (int r = 0; r < kRanks; ++r)
+    for (int r = 0; r < kCallers; ++r)
       expect_value(output.narrow(0, r * rows, rows), r);
   });
 }
@@ -185,7 +185,7 @@ TEST_P(TensorCollectives, TakeAListAsOneOperation) {
   on_ranks([&](ProcessGroup& group, const at::Tensor& tensor) {
     const at::Tensor ranks = torch::full({5}, 1.0 * group.rank());
     const at::Tensor all_ranks = torch::empty({15});
-    const auto rows = torch::empty({kRanks, 4, 3});
+    const auto rows = torch::empty({kCallers, 4, 3});
     all_gather_into_tensor_coalesced(group, {rows, all_ranks}, {tensor, ranks})
         .wait();
     expect_equal(rows[2], brought_by(2));
@@ -202,7 +202,7 @@ TEST_P(TensorCollectives, TakeAListAsOneOperation) {
 }
 
 TEST(TensorCollectivesOfObjects, GatherAndScatter) {
-  run_ranks(kBackend, kRanks, [](const Group& group) {
+  run_ranks(kBackend, kCallers, [](const Group& group) {
     const int me = group->rank();
     const auto object_of = [](int rank) {
       c10::Dict<std::string, at::Tensor> object;
@@ -219,14 +219,14 @@ TEST(TensorCollectivesOfObjects, GatherAndScatter) {
       EXPECT_TRUE(is_of(found[rank], static_cast<int>(rank)));
 
     std::vector<c10::IValue> objects;
-    for (int rank = 0; me == 2 && rank < kRanks; ++rank)
+    for (int rank = 0; me == 2 && rank < kCallers; ++rank)
       objects.push_back(object_of(rank));
     EXPECT_TRUE(is_of(scatter_object_list(*group, objects, 2), me));
   });
 }
 
 TEST(TensorCollectivesOfObjects, TellEveryRankOfWhatCannotTravel) {
-  run_ranks(kBackend, kRanks, [](const Group& group) {
+  run_ranks(kBackend, kCallers, [](const Group& group) {
     const c10::IValue good(std::int64_t{3});
     const c10::IValue bad(
         c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get()));
@@ -251,8 +251,8 @@ TEST(TensorCollectivesOfObjects, TellEveryRankOfWhatCannotTravel) {
 
 TEST_P(TensorCollectives, SendAndReceive) {
   on_ranks([&](ProcessGroup& group, const at::Tensor& tensor) {
-    const int right = (group.rank() + 1) % kRanks;
-    const int left = (group.rank() + 2) % kRanks;
+    const int right = (group.rank() + 1) % kCallers;
+    const int left = (group.rank() + 2) % kCallers;
     const at::Tensor received = blank(layout());
     // The batch owns its tensor: the sender has forgotten it.
     const auto works = batch_isend_irecv(

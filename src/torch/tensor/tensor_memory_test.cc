@@ -36,13 +36,13 @@ using torch::optim::SGDOptions;
 using Random = std::mt19937_64;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr std::int64_t kLarge = 128;  // squared, more than kLeastHeapTensor
+constexpr std::int64_t kLargeSide = 128;  // squared, more than kLeastHeapTensor
 
 at::Tensor plain_values(Random& random, bool large) {
   static const std::vector<std::vector<std::int64_t>> kShapes{
       {}, {1}, {1, 1}, {3}, {4, 3}, {2, 3, 4}, {0}};
   const auto phase = static_cast<double>(random() % 100);
-  if (large) return wave({kLarge, kLarge}, phase);
+  if (large) return wave({kLargeSide, kLargeSide}, phase);
   return wave(kShapes[random() % kShapes.size()], phase);
 }
 
@@ -239,7 +239,7 @@ struct Phase : torch::nn::Module {
 TEST(HardGradients, OfALearnablePhaseHaveTheirSign) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const std::vector<std::int64_t>& shape :
-         {std::vector<std::int64_t>{}, {1}, {kLarge, kLarge}}) {
+         {std::vector<std::int64_t>{}, {1}, {kLargeSide, kLargeSide}}) {
       auto model = DistributedDataParallel(Phase(shape), {.group = group});
       model.forward().backward();
       EXPECT_TRUE((model->angle.grad() == 2).all().item<bool>());
@@ -252,7 +252,7 @@ TEST(HardGradients, OfALearnablePhaseHaveTheirSign) {
 TEST(HardGradients, AreAveragedByAShardedOptimizerAndByLogicalShards) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const std::vector<std::int64_t>& shape :
-         {std::vector<std::int64_t>{}, {1}, {kLarge, kLarge}}) {
+         {std::vector<std::int64_t>{}, {1}, {kLargeSide, kLargeSide}}) {
       auto model = DistributedDataParallel(
           Phase(shape), {.group = group, .average_gradients = false});
       ZeroRedundancyOptimizer optimizer(
