@@ -128,7 +128,7 @@ TEST(ReplicaWatch, IsPartOfTheShardedOptimizer) {
                            [&] {
                              // Without a gradient no rank exchanges it.
                              const torch::NoGradGuard no_grad;
-                             parameters[3] += 1;
+                             parameters[3].add_(1);
                            }),
                 AllOf(HasSubstr("parameter 3 of group 0[0] is"),
                       HasSubstr("on rank 1")));

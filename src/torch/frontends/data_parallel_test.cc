@@ -426,10 +426,11 @@ TEST(CopyIfChanged, CopiesWhatHasANewVersionOrIsElsewhere) {
   EXPECT_TRUE(copied());
   EXPECT_FALSE(copied());
   // Memory that was freed is soon given out again.
-  const void* const before = from.const_data_ptr();
-  from.set_data(torch::full({3}, 6.0));
-  from.set_data(torch::full({3}, 7.0));
-  EXPECT_EQ(from.const_data_ptr(), before);
+  std::array<float, 3> memory{6, 6, 6};
+  from.set_data(torch::from_blob(memory.data(), {3}));
+  EXPECT_TRUE(copied());
+  memory.fill(7);
+  from.set_data(torch::from_blob(memory.data(), {3}));
   EXPECT_TRUE(copied());
 }
 

@@ -357,7 +357,9 @@ void Reducer::State::note_partly_reduced() {
 void Reducer::State::begin_pass(std::size_t first) {
   replaced_.clear();
   renew_hooks();
-  // What is thrown before pass_ is set ends a pass of which nothing has begun.
+  // What is thrown before pass_ is set ends a pass of which nothing has begun;
+  // afterwards abandon_pass() aborts the group.
+  awaits_first_ = false;
   // A rule counts what it is asked of.
   if (intent_->has_rule()) refuse_create_graph();
   const PassKind kind = intent_->backward_begins();
@@ -377,7 +379,6 @@ void Reducer::State::begin_pass(std::size_t first) {
        .finish = [self = shared_from_this()] { self->finish_pass(); },
        .abandon = [self = shared_from_this()] { self->abandon_pass(); }});
   pass_ = kind;
-  awaits_first_ = false;  // abandon_pass() does its part
   if (kind == PassKind::kReduced) open_pass(roll, Part::kTrains);
 }
 
