@@ -23,8 +23,8 @@
 #include <stdexcept>
 #include <string>
 
-constexpr std::int64_t kBytes = 256;      // a character is a byte of the text
-constexpr std::int64_t kLength = 32;      // characters in a window
+constexpr std::int64_t kBytes = 256;       // a character is a byte of the text
+constexpr std::int64_t kLength = 32;       // characters in a window
 constexpr std::int64_t kGlobalBatch = 32;  // windows, of all ranks together
 constexpr std::int64_t kMicroBatch = 4;    // windows that a rank takes at once
 constexpr std::int64_t kEpochs = 3;
@@ -39,7 +39,8 @@ struct NextCharacterImpl : torch::nn::Module {
   torch::nn::Embedding embedding =
       register_module("embedding", torch::nn::Embedding(kBytes, 32));
   torch::nn::GRU memory = register_module(
-      "memory", torch::nn::GRU(torch::nn::GRUOptions(32, 128).batch_first(true)));
+      "memory",
+      torch::nn::GRU(torch::nn::GRUOptions(32, 128).batch_first(true)));
   torch::nn::Linear head =
       register_module("head", torch::nn::Linear(128, kBytes));
 };
@@ -171,8 +172,7 @@ void train(Model& model, const Windows& windows,
 
   const std::int64_t steps = windows.train.size(0) / kGlobalBatch;
   const std::int64_t share = kGlobalBatch / group->size();
-  auto schedule =
-      schedule_of(optimizer, kEpochs * steps, epoch * steps + step);
+  auto schedule = schedule_of(optimizer, kEpochs * steps, epoch * steps + step);
   lockstep::DistributedSampler sampler(
       static_cast<std::size_t>(windows.train.size(0)), {.drop_last = true});
   for (; epoch < kEpochs; ++epoch, step = 0) {
@@ -183,8 +183,8 @@ void train(Model& model, const Windows& windows,
     lockstep::MeanMetric loss;  // since this start of the program
     while (step < steps) {
       if (most_steps-- == 0) return;
-      loss.update(train_step(model, optimizer,
-                             mine.narrow(0, step * share, share)));
+      loss.update(
+          train_step(model, optimizer, mine.narrow(0, step * share, share)));
       schedule.step();
       if (++step % kSaveEvery == 0 && step < steps && folder)
         folder->save(state, epoch * steps + step);

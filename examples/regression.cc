@@ -22,8 +22,8 @@
 constexpr std::int64_t kBatch = 32;  // rows, of all ranks together
 constexpr std::size_t kEpochs = 20;
 
-// Rows of float32: features, and one target each, as a column. A row of targets
-// would be no error: mse_loss() would compare each prediction with all targets.
+// Rows of float32: features, and one target each, as a column. With a
+// vector of targets mse_loss() would compare each prediction with all targets.
 struct Table : torch::data::datasets::Dataset<Table> {
   torch::data::Example<> get(std::size_t index) override {
     const auto i = static_cast<std::int64_t>(index);
@@ -100,10 +100,13 @@ double error_on(Model& model, const Table& table) {
 
 int main(int count, char** arguments) {
   const auto group = lockstep::init_process_group();  // (*)
-  const at::Tensor rows = count > 1 ? read_table(arguments[1]) : made_up_table();
+  const at::Tensor rows =
+      count > 1 ? read_table(arguments[1]) : made_up_table();
   const std::int64_t last = rows.size(1) - 1, cut = rows.size(0) * 4 / 5;
-  const at::Tensor features = rows.slice(1, 0, last), target = rows.slice(1, last);
-  const Scale scale(features.slice(0, 0, cut)), of_target(target.slice(0, 0, cut));
+  const at::Tensor features = rows.slice(1, 0, last),
+                   target = rows.slice(1, last);
+  const Scale scale(features.slice(0, 0, cut)),
+      of_target(target.slice(0, 0, cut));
   Table train, test;
   train.features = scale(features.slice(0, 0, cut));
   train.targets = of_target(target.slice(0, 0, cut));

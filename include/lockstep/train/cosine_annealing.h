@@ -12,9 +12,9 @@
 // optimizer of LibTorch's and Lockstep's, each group of parameters by its own
 // rate. After the n-th step() a rate is min + (first - min) (1 + cos(π n /
 // t_max)) / 2; beyond t_max it rises again, as in PyTorch. With a warm-up the
-// cosine begins after it. That follows from the first rate and n alone: a rate that the program sets in between holds
-// until the next step(). PyTorch computes each rate from the present one, so
-// there such a change stays.
+// cosine begins after it. That follows from the first rate and n alone: a rate
+// that the program sets in between holds until the next step(). PyTorch
+// computes each rate from the present one, so there such a change stays.
 //
 // Threads: single-threaded. The optimizer must outlive it.
 // Errors:  InvalidArgument for a t_max below 1, a rate that is NaN or infinite,

@@ -64,8 +64,8 @@ TEST(CosineAnnealingLR, GoesOnWhereARunWasInterrupted) {
     auto whole = optimizer_of(0.3), second = optimizer_of(0.3);
     CosineAnnealingLR in_one(whole, {.t_max = 7, .warmup = warmup});
     for (int i = 0; i < 3; ++i) in_one.step();
-    CosineAnnealingLR resumed(
-        second, {.t_max = 7, .last_epoch = 3, .warmup = warmup});
+    CosineAnnealingLR resumed(second,
+                              {.t_max = 7, .last_epoch = 3, .warmup = warmup});
     for (int i = 3; i < 12; ++i) {
       EXPECT_EQ(rate_of(second), rate_of(whole)) << warmup;
       EXPECT_EQ(resumed.last_epoch(), in_one.last_epoch());
