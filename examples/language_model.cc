@@ -25,9 +25,9 @@
 
 constexpr std::int64_t kBytes = 256;       // a character is a byte of the text
 constexpr std::int64_t kLength = 32;       // characters in a window
-constexpr std::int64_t kGlobalBatch = 32;  // windows, of all ranks together
+constexpr std::int64_t kGlobalBatch = 16;  // windows, of all ranks together
 constexpr std::int64_t kMicroBatch = 4;    // windows that a rank takes at once
-constexpr std::int64_t kEpochs = 3;
+constexpr std::int64_t kEpochs = 4;
 constexpr std::int64_t kSaveEvery = 10;  // steps
 constexpr double kRate = 0.005;
 
@@ -64,7 +64,7 @@ std::string in_words(int number) {
   return number % 10 == 0 ? ten : ten + "-" + small[number % 10];
 }
 
-// The file at `path`, or 1,500 numbers in an order that looks random.
+// The file at `path`, or 1,000 numbers in an order that looks random.
 std::string read_text(const char* path) {
   if (path != nullptr) {
     std::ifstream file(path, std::ios::binary);
@@ -72,7 +72,7 @@ std::string read_text(const char* path) {
     return {std::istreambuf_iterator<char>(file), {}};
   }
   std::string text;
-  for (int i = 0; i < 1500; ++i) text += in_words(i * 617 % 1000) + ", ";
+  for (int i = 0; i < 1000; ++i) text += in_words(i * 617 % 1000) + ", ";
   return text;
 }
 
@@ -167,8 +167,8 @@ void train(Model& model, const Windows& windows,
   std::optional<lockstep::CheckpointFolder> folder;
   if (!path.empty()) folder.emplace(path);
   if (folder && folder->resume(state) && group->rank() == 0)
-    std::printf("went on after epoch %d, step %d\n", static_cast<int>(epoch),
-                static_cast<int>(step));
+    std::printf("went on after %d epochs and %d steps\n",
+                static_cast<int>(epoch), static_cast<int>(step));
 
   const std::int64_t steps = windows.train.size(0) / kGlobalBatch;
   const std::int64_t share = kGlobalBatch / group->size();

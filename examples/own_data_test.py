@@ -55,7 +55,7 @@ class OwnData(unittest.TestCase):
         for name in names:
             curve = numbers(one, name)
             self.assertGreater(len(curve), 2)
-            self.assertLess(curve[-1], 0.9 * curve[0])
+            self.assertLess(curve[-1], curve[0])
             self.assert_close(curve, numbers(two, name))
         self.assertEqual(len(last_words(one)), 1)
         self.assertEqual(len(last_words(two)), 2)
@@ -78,10 +78,10 @@ class OwnData(unittest.TestCase):
     def test_a_run_that_was_stopped_within_an_epoch_goes_on_there(self):
         whole = output_of(2, LANGUAGE_MODEL, TEXT, self.folder / "whole")
         parts = (LANGUAGE_MODEL, TEXT, self.folder / "parts")
-        output_of(2, *parts, 47)
+        output_of(2, *parts, 75)
         rest = output_of(2, *parts)
-        went_on = re.search(r"went on after epoch (\d+), step (\d+)", rest)
-        self.assertGreater(int(went_on[2]), 0, "not within an epoch")
+        went_on = re.search(r"went on after \d+ epochs and (\d+) steps", rest)
+        self.assertGreater(int(went_on[1]), 0, "not within an epoch")
         self.assertEqual(last_words(rest), last_words(whole))
         # And on another number of ranks, as a run that has ended.
         again = output_of(1, *parts)
