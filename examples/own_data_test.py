@@ -101,6 +101,16 @@ class OwnData(unittest.TestCase):
         one, _ = self.assert_trains_alike(REGRESSION, table, names=("error",))
         self.assertLess(numbers(one, "error")[-1], 0.15)
 
+    def test_a_regression_names_the_line_that_is_no_row(self):
+        table = self.folder / "table.csv"
+        for line, problem in (("1,two", '"two" is no number'),
+                              ("1,2,3", "the number of columns is 3")):
+            table.write_text(f"1,2\n\n{line}\n")
+            result = subprocess.run([REGRESSION, table], text=True, check=False,
+                                    capture_output=True)
+            self.assertNotEqual(result.returncode, 0)
+            self.assertIn(f"{table}, line 3: {problem}", result.stderr)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

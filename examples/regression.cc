@@ -13,6 +13,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
@@ -36,20 +37,40 @@ struct Table : torch::data::datasets::Dataset<Table> {
   at::Tensor features, targets;  // rows x columns, rows x 1
 };
 
-// A row per line of the file.
+// The numbers of a line; empty for a line without any, such as a header.
+std::vector<float> numbers_of(const std::string& line) {
+  std::vector<float> row;
+  if (line.empty() || std::isalpha(static_cast<unsigned char>(line[0])))
+    return row;
+  std::istringstream words(line);
+  for (std::string word; std::getline(words, word, ',');) {
+    char* end = nullptr;
+    row.push_back(std::strtof(word.c_str(), &end));
+    if (end == word.c_str())
+      throw std::runtime_error("\"" + word + "\" is no number");
+  }
+  return row;
+}
+
+// A row per line of the file, all of one length.
 at::Tensor read_table(const char* path) {
   std::ifstream file(path);
   if (!file) throw std::runtime_error(std::string("cannot read ") + path);
   std::vector<at::Tensor> rows;
-  for (std::string line; std::getline(file, line);) {
-    if (line.empty() || std::isalpha(static_cast<unsigned char>(line[0])))
-      continue;
-    std::vector<float> row;
-    std::istringstream words(line);
-    for (std::string word; std::getline(words, word, ',');)
-      row.push_back(std::stof(word));
-    rows.push_back(torch::tensor(row));
-  }
+  std::string line;
+  for (int number = 1; std::getline(file, line); ++number) try {
+      const auto row = numbers_of(line);
+      if (row.empty()) continue;
+      rows.push_back(torch::tensor(row));
+      if (row.size() < 2 || rows.back().numel() != rows.front().numel())
+        throw std::runtime_error("the number of columns is " +
+                                 std::to_string(row.size()));
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error(std::string(path) + ", line " +
+                               std::to_string(number) + ": " + error.what());
+    }
+  if (rows.size() < 10)
+    throw std::runtime_error(std::string(path) + " has fewer than 10 rows");
   return torch::stack(rows);
 }
 
