@@ -18,8 +18,8 @@ foreach(layer ${layers})
   set_target_properties(lockstep_${layer} PROPERTIES EXPORT_NAME ${layer})
   target_link_libraries(lockstep_all INTERFACE lockstep_${layer})
   list(APPEND targets lockstep_${layer})
-  get_target_property(layer_libraries lockstep_${layer} LOCKSTEP_LIBRARIES)
-  list(APPEND libraries ${layer_libraries})
+  get_target_property(files lockstep_${layer} LOCKSTEP_FILES)
+  list(APPEND LOCKSTEP_LIBRARY_FILES ${files})
 endforeach()
 install(TARGETS lockstep_all ${targets} EXPORT lockstep
         ARCHIVE FILE_SET HEADERS)
@@ -28,13 +28,9 @@ set(package "${CMAKE_INSTALL_LIBDIR}/cmake/lockstep")
 install(EXPORT lockstep NAMESPACE lockstep:: DESTINATION "${package}"
         FILE lockstepTargets.cmake)
 
-# The packages that an outside project must find too, from the names of the
-# imported targets that the layers link: fmt::fmt belongs to package fmt.
-list(FILTER libraries INCLUDE REGEX "::")
-list(TRANSFORM libraries REPLACE "::.*" "")
-list(REMOVE_DUPLICATES libraries)
-list(REMOVE_ITEM libraries lockstep)
-set(LOCKSTEP_PACKAGES "${libraries}")
+# What a linker needs besides, which lockstepConfig.cmake looks for.
+list(FILTER LOCKSTEP_LIBRARY_FILES INCLUDE REGEX "^/")
+list(REMOVE_DUPLICATES LOCKSTEP_LIBRARY_FILES)
 configure_package_config_file(
   cmake/lockstepConfig.cmake.in "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
   INSTALL_DESTINATION "${package}")
@@ -43,3 +39,13 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/lockstepConfigVersion.cm
 install(FILES "${PROJECT_BINARY_DIR}/lockstepConfig.cmake"
               "${PROJECT_BINARY_DIR}/lockstepConfigVersion.cmake"
               cmake/LockstepTorch.cmake DESTINATION "${package}")
+
+# The documents, with the files that README.md and the guides link to.
+set(documents "${CMAKE_INSTALL_DATAROOTDIR}/doc/lockstep")
+install(FILES README.md CHANGELOG.md CONTRIBUTING.md LICENSE
+        DESTINATION "${documents}")
+install(FILES benchmarks/README.md DESTINATION "${documents}/benchmarks")
+install(DIRECTORY docs examples DESTINATION "${documents}"
+        PATTERN "__pycache__" EXCLUDE)
+# Debian's name of the license.
+install(FILES LICENSE DESTINATION "${documents}" RENAME copyright)

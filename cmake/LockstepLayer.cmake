@@ -14,8 +14,8 @@
 #       other files  are the library
 #     USES names the layers that this one may include; scripts/check_layers
 #     compares them with the table in docs/design/architecture.md.
-#     LIBRARIES stay private, except lockstep::libtorch. The target NAME_tests
-#     builds the layer's tests.
+#     LIBRARIES stay private, except lockstep::libtorch; the installed layer names
+#     their files. The target NAME_tests builds the layer's tests.
 #
 #   lockstep_program(TARGET SOURCE layer…)
 #     Declares an installed program; the target `lockstep_programs`
@@ -76,6 +76,44 @@ function(lockstep_use_torch target)
                                              UNITY_BUILD_BATCH_SIZE 10)
 endfunction()
 
+# lockstep_library_files(RESULT library…): the files that a linker needs of these
+# libraries. An installed layer names them, so that its users need neither the
+# libraries' CMake packages nor their headers: a shared library by its soname, the
+# name that programs load, which exists without the library's -dev package.
+function(lockstep_library_files result)
+  set(files)
+  list(REMOVE_ITEM ARGN lockstep::libtorch)
+  foreach(library ${ARGN})
+    string(REGEX REPLACE "^\\$<LINK_ONLY:(.*)>$" "\\1" file "${library}")
+    set(others)
+    if(TARGET ${file})
+      get_target_property(others ${file} INTERFACE_LINK_LIBRARIES)
+      get_target_property(type ${file} TYPE)
+      if(type STREQUAL "INTERFACE_LIBRARY")
+        set(file)
+      else()
+        get_target_property(file ${file} LOCATION)
+      endif()
+    endif()
+    if(file MATCHES "\\.so")
+      set(others)  # it names them itself
+      execute_process(COMMAND "${CMAKE_READELF}" -d "${file}"
+                      OUTPUT_VARIABLE entries ERROR_QUIET)
+      cmake_path(GET file PARENT_PATH folder)
+      if(entries MATCHES "SONAME[^[]*\\[([^]]+)\\]"
+         AND EXISTS "${folder}/${CMAKE_MATCH_1}")
+        set(file "${folder}/${CMAKE_MATCH_1}")
+      endif()
+    endif()
+    list(APPEND files ${file})
+    if(others)
+      lockstep_library_files(others ${others})
+      list(APPEND files ${others})
+    endif()
+  endforeach()
+  set(${result} "${files}" PARENT_SCOPE)
+endfunction()
+
 function(lockstep_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "USES;LIBRARIES")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
@@ -106,9 +144,14 @@ function(lockstep_layer name)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${include}" FILES
                                   ${public})
   list(TRANSFORM layer_USES PREPEND lockstep_)
+  lockstep_library_files(files ${layer_LIBRARIES})
+  set_property(TARGET ${target} PROPERTY LOCKSTEP_FILES ${files})
+  list(TRANSFORM files REPLACE "(.+)" "$<INSTALL_INTERFACE:\\1>")
+  list(TRANSFORM layer_LIBRARIES REPLACE "(.+)" "$<BUILD_INTERFACE:\\1>"
+                                 OUTPUT_VARIABLE libraries)
   target_link_libraries(
-    ${target} PUBLIC ${layer_USES}
-    PRIVATE $<BUILD_INTERFACE:lockstep_flags> ${layer_LIBRARIES})
+    ${target} PUBLIC ${layer_USES} PRIVATE $<BUILD_INTERFACE:lockstep_flags>
+                                           ${libraries} ${files})
   if(needs_torch)
     target_link_libraries(${target} PUBLIC lockstep::libtorch)
     lockstep_use_torch(${target})
@@ -119,7 +162,6 @@ function(lockstep_layer name)
                                     "${PROJECT_SOURCE_DIR}" FILES ${internal})
   target_link_libraries(${target}_internal INTERFACE ${target} lockstep_flags)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_LAYERS ${name})
-  set_property(TARGET ${target} PROPERTY LOCKSTEP_LIBRARIES ${layer_LIBRARIES})
 
   if(NOT LOCKSTEP_TESTS)
     return()

@@ -46,9 +46,9 @@ int main() {
     loss[0] = own.item<double>();
     group->all_reduce(lockstep::view(loss), lockstep::ReduceOp::kAverage)
         .wait();
-    const std::vector<lockstep::Scalar> curves{{"train/loss", loss[0]},
-                                               {"train/gradient_norm", norm}};
-    if (events) events->add(step, curves);
+    if (events)
+      events->add(step,
+                  {{"train/loss", loss[0]}, {"train/gradient_norm", norm}});
   }
 
   if (events) {

@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/comm/mean_metric.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/comm/rank_path.h"
 #include "lockstep/comm/spawn.h"

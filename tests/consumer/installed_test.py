@@ -33,6 +33,14 @@ def run(*command, cwd=None, **variables):
                           text=True, check=False)
 
 
+def readme_project(how):
+    """The CMakeLists.txt of the README that uses Lockstep by `how`."""
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    block, = (block for block in re.findall(r"(?ms)^```cmake\n(.*?)^```$", readme)
+              if how in block)
+    return block
+
+
 class Installed(WithSmallData):
     prefix = None
 
@@ -83,6 +91,55 @@ class Installed(WithSmallData):
         self.assertLess(libraries.index("libstdc++.so.6"),
                         libraries.index(torch[0]), said)
 
+    def libraries(self):
+        """What a program of the package's links besides LibTorch."""
+        config, = self.prefix.rglob("lockstepConfig.cmake")
+        named = re.search(r"foreach\(lockstep_file (.*)\)", config.read_text())
+        return named[1].split(";")
+
+    def test_names_a_library_that_is_missing(self):
+        config, = self.prefix.rglob("lockstepConfig.cmake")
+        copy = shutil.copytree(config.parent, self.folder / "package")
+        text = config.read_text()
+        missing = self.libraries()[0]
+        (copy / config.name).write_text(text.replace(missing, "/lib/gone.so.1"))
+        (self.empty / "CMakeLists.txt").write_text(readme_project("find_package"))
+        result = run("cmake", "-S", self.empty, "-B", self.folder / "build",
+                     f"-Dlockstep_DIR={copy}", *FLAGS)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("Lockstep was built with /lib/gone.so.1", result.stderr)
+
+    def test_programs_load_every_library_that_a_user_links(self):
+        # So the Debian package, which depends on the libraries of its programs,
+        # depends on those of its users' programs too.
+        programs = [*(self.prefix / "bin").iterdir()]
+        said = run("readelf", "-d", *programs).stdout
+        loaded = set(re.findall(r"\(NEEDED\).*\[(.+)\]", said))
+        self.assertGreater(len(self.libraries()), 5)
+        for library in self.libraries():
+            self.assertIn(Path(library).name, loaded)
+
+    def test_has_the_license_and_the_documents(self):
+        documents = self.prefix / "share/doc/lockstep"
+        for name in ("LICENSE", "copyright"):
+            self.assertEqual((documents / name).read_text(),
+                             (REPOSITORY / "LICENSE").read_text())
+        lead_nowhere = [
+            f"{page}: {link}"
+            for page in [documents / "README.md",
+                         *documents.glob("docs/guides/*.md")]
+            for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)",
+                                   page.read_text())
+            if not link.isidentifier() and not (page.parent / link).exists()]
+        self.assertEqual(lead_nowhere, [])
+
+    def test_is_found_by_the_readmes_lines(self):
+        (self.empty / "CMakeLists.txt").write_text(readme_project("find_package"))
+        shutil.copy(REPOSITORY / "examples/quickstart.cc", self.empty)
+        result = run("cmake", "-S", self.empty, "-B", self.folder / "build",
+                     f"-DCMAKE_PREFIX_PATH={self.prefix}", *FLAGS)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+
     def test_doctor_starts_what_trains(self):
         said = self.lockstep("doctor")
         self.assertRegex(said, r"ok  LibTorch +lockstep-train \S+, LibTorch ")
@@ -116,27 +173,45 @@ class Subproject(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.build = Path(folder.name)
 
-    def configure(self, how, **variables):
+    def configure(self, **variables):
         return run("cmake", "-S", Path(__file__).parent / "subproject", "-B",
-                   self.build, "-G", "Ninja", f"-DHOW={how}",
+                   self.build, "-G", "Ninja",
                    f"-DLOCKSTEP_SOURCE={REPOSITORY}", *FLAGS, **variables)
 
     def test_is_built_by_add_subdirectory(self):
         # The LibTorch of the python3 on the path.
         python = Path(TORCH).resolve().parents[3] / "bin"
         path = f"{python}:{os.environ['PATH']}"
-        result = self.configure("add_subdirectory", PATH=path)
+        result = self.configure(PATH=path)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
         built = run("cmake", "--build", self.build, "--target", "own")
         self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
         self.assertEqual(run(self.build / "own").stdout, "2\n")
 
-    def test_is_found_by_fetch_content(self):
-        result = self.configure("FetchContent", LOCKSTEP_TORCH=TORCH)
-        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+    def test_is_a_part_by_the_readmes_lines(self):
+        for how, flags in (
+                ("add_subdirectory", ()),
+                # A clone that is there already, so that nothing is fetched.
+                ("FetchContent", (
+                    f"-DFETCHCONTENT_SOURCE_DIR_LOCKSTEP={REPOSITORY}",))):
+            with self.subTest(how):
+                project = self.build / how
+                project.mkdir()
+                (project / "CMakeLists.txt").write_text(readme_project(how))
+                (project / "lockstep").symlink_to(REPOSITORY)
+                shutil.copy(REPOSITORY / "examples/quickstart.cc", project)
+                result = run("cmake", "-S", project, "-B", project / "build",
+                             "-G", "Ninja", *flags, *FLAGS,
+                             LOCKSTEP_TORCH=TORCH)
+                self.assertEqual(result.returncode, 0,
+                                 result.stdout + result.stderr)
+        # Not linked, which would need the whole library.
+        program = "CMakeFiles/quickstart.dir/quickstart.cc.o"
+        built = run("cmake", "--build", project / "build", "--target", program)
+        self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
 
     def test_says_what_to_do_without_a_torch(self):
-        result = self.configure("add_subdirectory", LOCKSTEP_TORCH="/nowhere")
+        result = self.configure(LOCKSTEP_TORCH="/nowhere")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn('No LibTorch at LOCKSTEP_TORCH="/nowhere"', result.stderr)
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <span>
 #include <string>
 
@@ -33,13 +34,19 @@ class EventFile {
   // TensorBoard recognises: events.out.tfevents.SECONDS.HOST.PID.NUMBER.
   explicit EventFile(const std::filesystem::path& folder);
 
-  // Marks the beginning or the resumption of a run: TensorBoard discards points
-  // of earlier files in the folder from this step on.
+  // Marks the beginning or the resumption of a run that has made `step` steps:
+  // TensorBoard keeps the points of earlier files in the folder up to this
+  // step, and discards those of later steps, which the run makes again. A new
+  // run whose first point has step 0 passes -1.
   void begin_at(std::int64_t step);
 
   // Adds one point to each curve, at this step and the present time. The file
   // has them when this returns.
   void add(std::int64_t step, std::span<const Scalar> scalars);
+  // add(step, {{"train/loss", loss}, {"train/gradient_norm", norm}})
+  void add(std::int64_t step, std::initializer_list<Scalar> scalars) {
+    add(step, std::span(scalars.begin(), scalars.size()));
+  }
 
   const std::filesystem::path& path() const { return file_.path(); }
 

@@ -75,7 +75,8 @@ void EventFile::begin_at(std::int64_t step) {
   std::string event;
   EventBuilder builder(event);
   builder.add_double(EventField::kWallTime, now());
-  builder.add_int64(EventField::kStep, step);
+  // TensorBoard discards the points of this step, too.
+  builder.add_int64(EventField::kStep, step + 1);
   builder.add_message(EventField::kSessionLog, session);
   file_.append(framed_record(event));
 }

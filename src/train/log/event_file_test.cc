@@ -57,6 +57,28 @@ TEST(EventFile, HasEachPointWhenTheCallReturns) {
   EXPECT_EQ(added, framed_record(added.substr(12, added.size() - 16)));
 }
 
+TEST(EventFile, TakesPointsInBraces) {
+  const TestDirectory folder;
+  EventFile file(folder.path());
+  const double loss = 0.5;
+  file.add(1, {{"train/loss", loss}});
+  const std::size_t one = content_of(file.path()).size();
+  file.add(2, {{"train/loss", loss}, {"train/accuracy", 1}});
+  EXPECT_THAT(content_of(file.path()).substr(0, one), HasSubstr("train/loss"));
+  EXPECT_THAT(content_of(file.path()).substr(one), HasSubstr("train/accuracy"));
+}
+
+// TensorBoard discards earlier points from the step of the record on.
+TEST(EventFile, KeepsThePointOfTheStepAtWhichARunResumes) {
+  const TestDirectory folder;
+  EventFile file(folder.path());
+  const std::size_t before = content_of(file.path()).size();
+  file.begin_at(30);
+  const std::string record = content_of(file.path()).substr(before);
+  // Field 2, the step, then field 7, the message {1: START}.
+  EXPECT_THAT(record, HasSubstr("\x10\x1f\x3a\x02\x08\x01"));
+}
+
 TEST(EventFile, IsRefusedWhereTheFolderIsNone) {
   const TestDirectory folder;
   EXPECT_THAT(

@@ -26,13 +26,23 @@ double rate_of(torch::optim::Optimizer& optimizer, std::size_t group = 0) {
 
 // golden.cosine compares with PyTorch's.
 TEST(CosineAnnealingLR, HasTheRatesOfTheTrainersSchedule) {
-  auto optimizer = optimizer_of(0.4);
-  CosineAnnealingLR schedule(optimizer, {.t_max = 10, .eta_min = 0.1});
-  const LearningRate trainers({.name = "cosine", .min_rate = 0.1}, 0.4, 10);
-  for (int epoch = 0; epoch <= 10; ++epoch) {
-    EXPECT_NEAR(rate_of(optimizer), trainers.at(epoch, 1), 1e-12);
-    EXPECT_EQ(schedule.last_epoch(), epoch);
-    schedule.step();
+  for (const int warmup : {0, 1, 4}) {
+    auto optimizer = optimizer_of(0.4);
+    CosineAnnealingLR schedule(optimizer, {.t_max = 10 - warmup,
+                                           .eta_min = 0.1,
+                                           .warmup = warmup,
+                                           .start_factor = 0.2});
+    const LearningRate trainers({.name = "cosine",
+                                 .min_rate = 0.1,
+                                 .warmup_epochs = static_cast<double>(warmup),
+                                 .warmup_decay = 0.2},
+                                0.4, 10);
+    for (int epoch = 0; epoch <= 10; ++epoch) {
+      EXPECT_NEAR(rate_of(optimizer), trainers.at(epoch, 1), 1e-12)
+          << "epoch " << epoch << " with a warm-up of " << warmup;
+      EXPECT_EQ(schedule.last_epoch(), epoch);
+      schedule.step();
+    }
   }
 }
 
@@ -50,15 +60,18 @@ TEST(CosineAnnealingLR, TakesEachGroupFromItsOwnRate) {
 }
 
 TEST(CosineAnnealingLR, GoesOnWhereARunWasInterrupted) {
-  auto whole = optimizer_of(0.3), second = optimizer_of(0.3);
-  CosineAnnealingLR in_one(whole, {.t_max = 7});
-  for (int i = 0; i < 3; ++i) in_one.step();
-  CosineAnnealingLR resumed(second, {.t_max = 7, .last_epoch = 3});
-  for (int i = 3; i < 7; ++i) {
-    EXPECT_EQ(rate_of(second), rate_of(whole));
-    EXPECT_EQ(resumed.last_epoch(), in_one.last_epoch());
-    in_one.step();
-    resumed.step();
+  for (const int warmup : {0, 2, 5}) {
+    auto whole = optimizer_of(0.3), second = optimizer_of(0.3);
+    CosineAnnealingLR in_one(whole, {.t_max = 7, .warmup = warmup});
+    for (int i = 0; i < 3; ++i) in_one.step();
+    CosineAnnealingLR resumed(second,
+                              {.t_max = 7, .last_epoch = 3, .warmup = warmup});
+    for (int i = 3; i < 12; ++i) {
+      EXPECT_EQ(rate_of(second), rate_of(whole)) << warmup;
+      EXPECT_EQ(resumed.last_epoch(), in_one.last_epoch());
+      in_one.step();
+      resumed.step();
+    }
   }
 }
 
@@ -79,7 +92,9 @@ TEST(CosineAnnealingLR, RefusesWhatIsNoSchedule) {
   for (const CosineAnnealingOptions& wrong :
        {CosineAnnealingOptions{.t_max = 0},
         CosineAnnealingOptions{.eta_min = std::nan("")},
-        CosineAnnealingOptions{.last_epoch = -1}})
+        CosineAnnealingOptions{.last_epoch = -1},
+        CosineAnnealingOptions{.warmup = -1},
+        CosineAnnealingOptions{.start_factor = 1.5}})
     try {
       CosineAnnealingLR(optimizer, wrong);
       ADD_FAILURE() << "it was taken";

@@ -35,6 +35,11 @@ double half_cosine(double progress) {
   return 0.5 * (1 + std::cos(std::numbers::pi * progress));
 }
 
+double linear_warm_up(double start, std::int64_t step, std::int64_t steps) {
+  return start +
+         (1 - start) * static_cast<double>(step) / static_cast<double>(steps);
+}
+
 LearningRate::LearningRate(const ScheduleOptions& options, double full_rate,
                            int epochs)
     : options_(options),
@@ -59,12 +64,8 @@ LearningRate::LearningRate(const ScheduleOptions& options, double full_rate,
 double LearningRate::at(std::int64_t step, std::int64_t steps_per_epoch) const {
   const std::int64_t warm_up = std::llround(
       options_.warmup_epochs * static_cast<double>(steps_per_epoch));
-  if (step < warm_up) {
-    const double start = options_.warmup_decay;
-    const double progress =
-        static_cast<double>(step) / static_cast<double>(warm_up);
-    return full_rate_ * (start + (1 - start) * progress);
-  }
+  if (step < warm_up)
+    return full_rate_ * linear_warm_up(options_.warmup_decay, step, warm_up);
   const std::int64_t since = step - warm_up;
   const auto steps = static_cast<double>(epochs_ * steps_per_epoch - warm_up);
   switch (schedule_) {

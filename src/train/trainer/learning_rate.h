@@ -18,6 +18,9 @@ namespace lockstep {
 // From 1 to 0 along a half cosine while `progress` goes from 0 to 1.
 double half_cosine(double progress);
 
+// From `start` to 1 linearly while `step` goes from 0 to `steps`.
+double linear_warm_up(double start, std::int64_t step, std::int64_t steps);
+
 class LearningRate {
  public:
   // For a run of `epochs` epochs with the full rate `full_rate`.

@@ -63,7 +63,7 @@ void RunLog::make_files(const StartRecord& start) try {
         error.value());
   AppendedFile lines(folder / kLinesName);
   files_.emplace(Files{EventFile(folder), std::move(lines)});
-  files_->events.begin_at(step_ + 1);
+  files_->events.begin_at(step_);
   files_->lines.append_line(line_of(to_json(start, step_)));
 } catch (const SystemError& error) {
   throw Error(std::string(error.what()) +
