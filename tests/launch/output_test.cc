@@ -311,7 +311,8 @@ TEST(Streams, GoWhereTheUserSendsThem) {
   const TestDirectory folder;
   const CommandResult result = run_lockstep(
       {"run", "-n", "2", "--log-dir", folder.path().string(), "-r", "0:3,1:2",
-       "sh", "-c", "echo out $RANK; echo err $RANK >&2"});
+       "sh", "-c", "echo out $RANK; echo err $RANK >&2"},
+      {"OMP_NUM_THREADS=1"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "[rank 1] out 1\n");
   EXPECT_EQ(result.err, "");
@@ -435,7 +436,10 @@ TEST(Streams, GoToANewFolderWhereNoneIsNamed) {
       result.err.substr(stem.size(), result.err.find('\n') - stem.size());
   EXPECT_EQ(folder.parent_path(), temporary.path());
   EXPECT_EQ(contents(folder / "rank-1.log"), "1\n");
-  EXPECT_EQ(run_lockstep({"run", "-t", "0", "true"}, {where}).err, "");
+  EXPECT_EQ(
+      run_lockstep({"run", "-t", "0", "true"}, {where, "OMP_NUM_THREADS=1"})
+          .err,
+      "");
   EXPECT_EQ(run_lockstep({"run", "-t", "4", "true"}, {where}).exit_code, 2);
 }
 

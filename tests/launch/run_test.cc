@@ -24,6 +24,13 @@ using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
 
+std::string note_of_one_rank() {
+  return "OMP_NUM_THREADS is not set: the rank may compute with a thread on "
+         "each of " +
+         std::to_string(usable_cores()) +
+         " cores, where each of several ranks gets 1 thread\n";
+}
+
 TEST(Run, GivesEveryWorkerTorchrunsEnvironment) {
   const CommandResult result = run_lockstep(shell_workers(
       8,
@@ -83,6 +90,15 @@ TEST(Run, LeavesTheUsersThreadsAlone) {
       sorted_lines(
           run_lockstep(shell_workers(2, script), {"OMP_NUM_THREADS=3"}).out),
       ElementsAre("[rank 0] <3>", "[rank 1] <3>"));
+}
+
+// Issue 43, point 17: as under torchrun, one rank may use every core.
+TEST(Run, SaysHowManyComputeThreadsItsRanksHave) {
+  if (usable_cores() < 2) GTEST_SKIP() << "needs two cores";
+  const std::string one = run_lockstep(shell_workers(1, "true")).err;
+  EXPECT_EQ(one, "lockstep: " + note_of_one_rank());
+  EXPECT_EQ(run_lockstep(shell_workers(1, "true"), {"OMP_NUM_THREADS=1"}).err,
+            "");
 }
 
 TEST(Run, GivesEachWorkerItsShareOfTheCores) {

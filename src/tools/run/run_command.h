@@ -87,6 +87,11 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus);
 
+// How many compute threads the ranks have on `cores` cores, as torchrun decides
+// it; "" where the user has set OMP_NUM_THREADS or no core would be idle.
+std::string note_on_threads(int workers, int cores,
+                            const EnvironmentLookup& lookup);
+
 // The command of `lockstep` by which a host's launcher is started; see
 // HostOrder.
 inline constexpr std::string_view kHostLauncher = "host-launcher";
