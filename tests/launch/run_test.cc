@@ -242,6 +242,16 @@ TEST(Run, SaysInOneLineThatAProgramIsMissing) {
             "directory\n");
 }
 
+// Issue 43: it ended by a SIGSEGV without a word.
+TEST(Run, SaysThatTheStackIsTooSmall) {
+  const CommandResult result = run_lockstep(shell_workers(
+      1, "ulimit -s 64; exec " + std::string(LOCKSTEP_COMMAND) + " run true"));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(
+      result.err,
+      HasSubstr("lockstep: the stack is limited to 64 KiB (ulimit -s)"));
+}
+
 TEST(Run, SaysInOneLineThatAFileIsNoProgram) {
   const CommandResult result = run_lockstep({"run", "/etc/passwd"});
   EXPECT_EQ(result.exit_code, 126);
