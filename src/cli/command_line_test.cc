@@ -152,17 +152,14 @@ TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {
               HasSubstr("there is no GPU that these workers could use"));
 }
 
-TEST(CommandLine, RunSaysHowManyThreadsItsRanksHaveWhereCoresWouldBeIdle) {
+TEST(CommandLine, RunSaysThatOneRankMayUseEveryCore) {
   const auto none = [](const std::string&) { return std::nullopt; };
   EXPECT_THAT(note_on_threads(1, 8, none),
               HasSubstr("on each of 8 cores, where each of several ranks gets "
                         "1 thread"));
-  EXPECT_EQ(note_on_threads(2, 8, none),
-            "sets OMP_NUM_THREADS to 1 for each of 2 ranks; set it to 4 to use "
-            "all 8 cores");
-  EXPECT_EQ(note_on_threads(8, 8, none), "");
+  EXPECT_EQ(note_on_threads(2, 8, none), "");
   EXPECT_EQ(note_on_threads(1, 1, none), "");
-  EXPECT_EQ(note_on_threads(2, 8, [](const std::string&) { return "1"; }), "");
+  EXPECT_EQ(note_on_threads(1, 8, [](const std::string&) { return "1"; }), "");
 }
 
 // Issue 43: one launcher refused it, and the other waited as if none served.

@@ -156,8 +156,7 @@ TEST(Death, EndsGrandchildrenWhereverTheyHaveGone) {
 }
 
 TEST(Success, EndsGrandchildrenToo) {
-  LaunchedCommand command(shell_workers(2, "true" + std::string(kStray)),
-                          {"OMP_NUM_THREADS=1"});
+  LaunchedCommand command(shell_workers(2, "true" + std::string(kStray)));
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.err, "");

@@ -311,8 +311,7 @@ TEST(Streams, GoWhereTheUserSendsThem) {
   const TestDirectory folder;
   const CommandResult result = run_lockstep(
       {"run", "-n", "2", "--log-dir", folder.path().string(), "-r", "0:3,1:2",
-       "sh", "-c", "echo out $RANK; echo err $RANK >&2"},
-      {"OMP_NUM_THREADS=1"});
+       "sh", "-c", "echo out $RANK; echo err $RANK >&2"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "[rank 1] out 1\n");
   EXPECT_EQ(result.err, "");
@@ -337,7 +336,8 @@ TEST(Streams, OfASingleRankAreHiddenToo) {
   const TestDirectory folder;
   const CommandResult result =
       run_lockstep({"run", "--log-dir", folder.path().string(), "-r", "1", "sh",
-                    "-c", "echo out; echo err >&2"});
+                    "-c", "echo out; echo err >&2"},
+                   {"OMP_NUM_THREADS=1"});
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "err\n");
   EXPECT_EQ(contents(folder / "rank-0.log"), "out\n");

@@ -24,13 +24,6 @@ using testing::MatchesRegex;
 using testing::Not;
 using testing::StartsWith;
 
-std::string note_of_one_rank() {
-  return "OMP_NUM_THREADS is not set: the rank may compute with a thread on "
-         "each of " +
-         std::to_string(usable_cores()) +
-         " cores, where each of several ranks gets 1 thread\n";
-}
-
 TEST(Run, GivesEveryWorkerTorchrunsEnvironment) {
   const CommandResult result = run_lockstep(shell_workers(
       8,
@@ -93,10 +86,11 @@ TEST(Run, LeavesTheUsersThreadsAlone) {
 }
 
 // Issue 43, point 17: as under torchrun, one rank may use every core.
-TEST(Run, SaysHowManyComputeThreadsItsRanksHave) {
+TEST(Run, SaysThatOneRankMayUseEveryCore) {
   if (usable_cores() < 2) GTEST_SKIP() << "needs two cores";
-  const std::string one = run_lockstep(shell_workers(1, "true")).err;
-  EXPECT_EQ(one, "lockstep: " + note_of_one_rank());
+  EXPECT_THAT(run_lockstep(shell_workers(1, "true")).err,
+              HasSubstr("may compute with a thread on each of " +
+                        std::to_string(usable_cores()) + " cores"));
   EXPECT_EQ(run_lockstep(shell_workers(1, "true"), {"OMP_NUM_THREADS=1"}).err,
             "");
 }

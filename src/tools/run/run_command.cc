@@ -152,18 +152,11 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 
 std::string note_on_threads(int workers, int cores,
                             const EnvironmentLookup& lookup) {
-  const int share = cores / workers;
-  if (lookup("OMP_NUM_THREADS") || share < 2) return "";
-  if (workers == 1)
-    return fmt::format(
-        "OMP_NUM_THREADS is not set: the rank may compute with a thread on "
-        "each "
-        "of {} cores, where each of several ranks gets 1 thread",
-        cores);
+  if (workers > 1 || cores == 1 || lookup("OMP_NUM_THREADS")) return "";
   return fmt::format(
-      "sets OMP_NUM_THREADS to 1 for each of {} ranks; set it to {} to use all "
-      "{} cores",
-      workers, share, cores);
+      "OMP_NUM_THREADS is not set: the rank may compute with a thread on each "
+      "of {} cores, where each of several ranks gets 1 thread",
+      cores);
 }
 
 namespace {

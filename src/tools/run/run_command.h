@@ -87,8 +87,9 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus);
 
-// How many compute threads the ranks have on `cores` cores, as torchrun decides
-// it; "" where the user has set OMP_NUM_THREADS or no core would be idle.
+// What a user of one rank may not expect, since each of several ranks has one
+// compute thread, as under torchrun; "" for several, for one core, and where
+// OMP_NUM_THREADS is set.
 std::string note_on_threads(int workers, int cores,
                             const EnvironmentLookup& lookup);
 
