@@ -298,13 +298,16 @@ class CommandsWithoutSlurm(Commands):
     @runs('scripts/hosts 2 --once -- scripts/hosts exec 0 -- lockstep run -H '
           'host0:2,host1:2 --ssh "scripts/hosts rsh" ./program')
     def test_several_hosts_of_one_machine(self, command):
-        """Other hosts than those of this test, in a folder that they share."""
+        """Other hosts than those of this test, in a folder that they share. No file
+        can be mounted over this test's /etc/hosts, which has no name any more."""
         with tempfile.TemporaryDirectory(dir=BUILD) as folder:
             Path(folder, "scripts").symlink_to(REPOSITORY / "scripts")
             Path(folder, "program").symlink_to(Path(BUILD, "examples/reductions"))
-            ended = subprocess.run(["bash", "-c", command], cwd=folder, text=True,
-                                   env=self.nodes.environment, capture_output=True,
-                                   check=False)
+            ended = subprocess.run(
+                ["unshare", "--mount", "sh", "-c",
+                 'umount /etc/hosts && exec bash -c "$0"', command],
+                cwd=folder, env=self.nodes.environment, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, check=False)
         self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
         self.assertRegex(ended.stdout, r"\[rank 3\] all_reduce sum: +6 4")
 
