@@ -16,6 +16,8 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 
+constexpr const char* kNoError = "no error";  // of error_text()
+
 void write(const std::filesystem::path& file, const std::string& text) {
   std::filesystem::create_directories(file.parent_path());
   std::ofstream(file, std::ios::binary) << text;
@@ -36,13 +38,11 @@ TEST(InputFiles, AreMissedBeforeRanksStart) {
        {"train-images-idx3-ubyte", "train-labels-idx1-ubyte.gz",
         "t10k-images-idx3-ubyte"})
     write(made / file, "");
-  // One split is no obstacle to the other.
-  EXPECT_EQ(error_text([&] {
-              check_split("mnist", made.path(), Split::kTest);
-            }).find("no file t10k-labels-idx1-ubyte"),
-            std::string("cannot load MNIST: ").size());
+  EXPECT_THAT(
+      error_text([&] { check_split("mnist", made.path(), Split::kTest); }),
+      HasSubstr("no file t10k-labels-idx1-ubyte"));
   write(made / "t10k-labels-idx1-ubyte", "");
-  EXPECT_EQ(error_in_data("mnist", made.path()), "");
+  EXPECT_EQ(error_in_data("mnist", made.path()), kNoError);
 }
 
 TEST(InputFiles, OfAFolderOfImagesNeedBothSplits) {
@@ -50,13 +50,10 @@ TEST(InputFiles, OfAFolderOfImagesNeedBothSplits) {
   EXPECT_THAT(error_in_data("imagefolder", made / "nowhere"),
               HasSubstr("there is no folder"));
   write(made / "train/cats/1.png", "");
-  EXPECT_THAT(error_in_data("imagefolder", made.path()),
-              HasSubstr("val or test"));
+  EXPECT_THAT(error_in_data("imagefolder", made.path()), HasSubstr("val"));
   write(made / "val/cats/1.png", "");
-  EXPECT_EQ(error_in_data("imagefolder", made.path()), "");
-  EXPECT_EQ(error_text(
-                [&] { check_split("imagefolder", made.path(), Split::kTest); }),
-            "");
+  EXPECT_EQ(error_in_data("imagefolder", made.path()), kNoError);
+  check_split("imagefolder", made.path(), Split::kTest);
 }
 
 TEST(InputFiles, OfADataSetThatTheModelNamesNeedAFolder) {
@@ -74,10 +71,10 @@ TEST(InputFiles, MayBeModelsByTheirFirstBytes) {
     return error_text([&] { check_may_be_model(made / "file"); });
   };
   const std::string length("\x02\0\0\0\0\0\0\0", 8);
-  EXPECT_EQ(error_of(length + "{}"), "");
-  EXPECT_EQ(error_of("PK\x03\x04 and more"), "");
-  EXPECT_EQ(error_of("\x80\x02 and more"), "");
-  EXPECT_EQ(error_of("cut"), "");  // the ranks say how long it should be
+  EXPECT_EQ(error_of(length + "{}"), kNoError);
+  EXPECT_EQ(error_of("PK\x03\x04 and more"), kNoError);
+  EXPECT_EQ(error_of("\x80\x02 and more"), kNoError);
+  EXPECT_EQ(error_of("cut"), kNoError);  // the ranks say how long it should be
   EXPECT_THAT(error_of("# A text about models\n"), HasSubstr("holds no model"));
   check_may_be_model(made.path());
   check_may_be_model(made / "missing");
