@@ -1,10 +1,12 @@
 #include "src/base/main_function.h"
 
 #include <fcntl.h>
+#include <sys/resource.h>
 
 #include <cstddef>
 #include <cstdio>
 #include <exception>
+#include <string>
 
 #include "lockstep/base/error.h"
 #include "src/base/exit_codes.h"
@@ -16,6 +18,23 @@ void open_standard_streams() {
     if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
 }
 
+namespace {
+
+// A smaller stack would end the process by a signal that tells no cause, since
+// buffers lie on it.
+void check_stack() {
+  constexpr rlim_t kLeast = rlim_t{256} << 10U;
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kLeast)
+    return;
+  throw Error(
+      "the stack is limited to " + std::to_string(stack.rlim_cur / 1024) +
+      " KiB (ulimit -s), but at least " + std::to_string(kLeast / 1024) +
+      " are needed: raise the limit (ulimit -s 8192 is usual)");
+}
+
+}  // namespace
+
 int run_main(int count, char** arguments,
              int (*run)(std::span<const char* const>)) {
   const auto fail = [](const std::exception& error, int code) {
@@ -25,6 +44,7 @@ int run_main(int count, char** arguments,
   open_standard_streams();
   const auto size = static_cast<std::size_t>(count);
   try {
+    check_stack();
     return run(std::span<const char* const>(arguments, size)
                    .subspan(size > 0 ? 1 : 0));
   } catch (const InvalidArgument& error) {

@@ -13,7 +13,8 @@ void open_standard_streams();
 
 // Opens the standard streams and calls `run` with the arguments behind the
 // program's name. Returns its result; after an exception, whose text it prints,
-// kExitUsage for InvalidArgument and kExitFailed for others.
+// kExitUsage for InvalidArgument and kExitFailed for others. Where the limit on
+// the stack is too small (ulimit -s), it calls nothing and says so.
 int run_main(int count, char** arguments,
              int (*run)(std::span<const char* const>));
 

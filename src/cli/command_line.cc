@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <sstream>
 #include <string_view>
 
@@ -394,10 +395,20 @@ Request parse_status(Arguments arguments, int /*cores*/) {
   return parse_command(
       "lockstep status",
       "Show how busy this host is: its cores, its memory, each GPU with the "
-      "processes on it, and the running jobs: how far and how fast each rank "
+      "processes on it, and your running jobs: how far and how fast each rank "
       "is, and which ranks hold up the others.",
       arguments,
-      [&](CLI::App& command) { add_json_flag(command, options.format); },
+      [&](CLI::App& command) {
+        command
+            .add_option("JOB", options.job,
+                        "Show this job alone: the number of its launcher")
+            ->check(whole_number(1, std::numeric_limits<pid_t>::max()))
+            ->type_name("");
+        command.add_flag_callback(
+            "--all", [&options] { options.whose = JobsOf::kAllUsers; },
+            "Show the jobs of other users too, as root");
+        add_json_flag(command, options.format);
+      },
       [&](const CLI::App& command, const auto& /*rest*/) -> Request {
         refuse_extras(command, "lockstep status");
         return options;

@@ -39,6 +39,20 @@ std::string help_of(const std::vector<const char*>& arguments) {
   return std::get<HelpRequest>(parse(arguments)).text;
 }
 
+// A variable of the environment while the object lives.
+class Variable {
+ public:
+  Variable(std::string name, const char* value) : name_(std::move(name)) {
+    ::setenv(name_.c_str(), value, 1);
+  }
+  ~Variable() { ::unsetenv(name_.c_str()); }
+  Variable(const Variable&) = delete;
+  Variable& operator=(const Variable&) = delete;
+
+ private:
+  const std::string name_;
+};
+
 TEST(CommandLine, RunTakesItsFlagsAndLeavesTheProgramsAlone) {
   const RunOptions options = parse_run(
       {"-n", "2", "--bind", "none", "--log-dir", "logs", "--master-port=29500",
@@ -138,6 +152,34 @@ TEST(CommandLine, RunCountsCoresAndGpusAsTorchrunDoes) {
               HasSubstr("there is no GPU that these workers could use"));
 }
 
+TEST(CommandLine, RunSaysThatOneRankMayUseEveryCore) {
+  const auto none = [](const std::string&) { return std::nullopt; };
+  EXPECT_THAT(note_on_threads(1, 8, none),
+              HasSubstr("on each of 8 cores, where each of several ranks gets "
+                        "1 thread"));
+  EXPECT_EQ(note_on_threads(2, 8, none), "");
+  EXPECT_EQ(note_on_threads(1, 1, none), "");
+  EXPECT_EQ(note_on_threads(1, 8, [](const std::string&) { return "1"; }), "");
+}
+
+// Issue 43: one launcher refused it, and the other waited as if none served.
+TEST(CommandLine, RunRefusesATokenThatIsTooLongOnEveryHost) {
+  const Variable token("LOCKSTEP_TOKEN", std::string(257, 'x').c_str());
+  for (const char* rank : {"0", "1"})
+    EXPECT_THAT(error_of({"run", "--nnodes=2", "--rdzv-endpoint=a:1",
+                          "--node-rank", rank, "./program"}),
+                HasSubstr("LOCKSTEP_TOKEN has 257 bytes, but at most 256"));
+}
+
+TEST(CommandLine, StatusTakesAJob) {
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status"})).whose,
+            JobsOf::kThisUser);
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status", "--all"})).whose,
+            JobsOf::kAllUsers);
+  EXPECT_EQ(std::get<StatusOptions>(parse({"status", "4711"})).job, 4711);
+  EXPECT_THAT(error_of({"status", "mine"}), HasSubstr("mine"));
+}
+
 TEST(CommandLine, RunIsOneWorkerUnlessTold) {
   const RunOptions options = parse_run({"true"});
   EXPECT_EQ(options.workers, 1);
@@ -181,20 +223,6 @@ TEST(CommandLine, RunTakesTorchrunsFlags) {
   EXPECT_THAT(error_of({"run", "--nproc-per-node=xpu", "./program"}),
               HasSubstr("Intel"));
 }
-
-// A variable of the environment while the object lives.
-class Variable {
- public:
-  Variable(std::string name, const char* value) : name_(std::move(name)) {
-    ::setenv(name_.c_str(), value, 1);
-  }
-  ~Variable() { ::unsetenv(name_.c_str()); }
-  Variable(const Variable&) = delete;
-  Variable& operator=(const Variable&) = delete;
-
- private:
-  const std::string name_;
-};
 
 TEST(CommandLine, RunTakesDefaultsFromTorchrunsVariables) {
   const Variable workers("PET_NPROC_PER_NODE", "3");

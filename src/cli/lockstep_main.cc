@@ -113,9 +113,10 @@ int carry_out(const DoctorOptions& options) {
 }
 
 int carry_out(const StatusOptions& options) {
-  const HostStatus status = look_at_host(environment_variable);
-  return print_report(options.format == ReportFormat::kJson ? to_json(status)
-                                                            : to_text(status));
+  const HostStatus status = look_at_host(environment_variable, options);
+  if (options.format == ReportFormat::kJson)
+    return print_report(to_json(status));
+  return print_report(options.job ? to_text(status.jobs) : to_text(status));
 }
 
 int run(std::span<const char* const> arguments) {

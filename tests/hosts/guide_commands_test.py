@@ -35,7 +35,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 GUIDES = ("launchers", "slurm", "elastic", "errors")
 NODES = ("node-a", "node-b")
 STARTS = re.compile(r"(lockstep|torchrun|mpirun(\.mpich)?|srun|sbatch|scancel|export|"
-                    r"kill|[A-Z_]+=\S+) ")
+                    r"kill|scripts/hosts|[A-Z_]+=\S+) ")
 FASHION_MNIST = Path("/usr/share/datasets/fashion-mnist")
 ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 # Far beyond the usual time; a test that takes longer fails.
@@ -294,6 +294,22 @@ class CommandsWithoutSlurm(Commands):
     def test_several_hosts_over_ssh(self, *commands):
         for command in commands:
             self.expect(command, r"\[rank 7\] all_reduce sum: +28 8")
+
+    @runs('scripts/hosts 2 --once -- scripts/hosts exec 0 -- lockstep run -H '
+          'host0:2,host1:2 --ssh "scripts/hosts rsh" ./program')
+    def test_several_hosts_of_one_machine(self, command):
+        """Other hosts than those of this test, in a folder that they share. No file
+        can be mounted over this test's /etc/hosts, which has no name any more."""
+        with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+            Path(folder, "scripts").symlink_to(REPOSITORY / "scripts")
+            Path(folder, "program").symlink_to(Path(BUILD, "examples/reductions"))
+            ended = subprocess.run(
+                ["unshare", "--mount", "sh", "-c",
+                 'umount /etc/hosts && exec bash -c "$0"', command],
+                cwd=folder, env=self.nodes.environment, stdin=subprocess.DEVNULL,
+                capture_output=True, text=True, check=False)
+        self.assertEqual(ended.returncode, 0, ended.stdout + ended.stderr)
+        self.assertRegex(ended.stdout, r"\[rank 3\] all_reduce sum: +6 4")
 
     @runs("export LOCKSTEP_TOKEN=...",
           "lockstep run --nnodes 2 --rdzv-endpoint node-a:29400 -n 4 ./program")

@@ -67,6 +67,13 @@ class LaunchOverSsh(unittest.TestCase):
                 raise
         return job.returncode, out, err
 
+    def test_a_host_that_does_not_reach_the_command_names_the_flag_for_it(self):
+        code, _, err = self.run_job("--local-addr", "lo", "-H", "host1:1", "true")
+        self.assertEqual(code, 1, err)
+        self.assertRegex(err, r"the launcher on \S+ does not reach the command that "
+                              r"started it at 127\.0\.0\.1:\d+")
+        self.assertIn("with --local-addr", err)
+
     def test_ranks_run_on_both_hosts_under_their_own_addresses(self):
         code, out, err = self.run_job(
             "-H", "host0:1,host1:2", "sh", "-c",

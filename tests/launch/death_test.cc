@@ -14,8 +14,10 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 using testing::Not;
 
 // The rest of a worker's script: it starts a child, prints a line, and would
@@ -165,6 +167,74 @@ TEST(Success, DoesNotWaitForAGrandchildThatHoldsThePipe) {
   LaunchedCommand command(shell_workers(2, "sleep 1000 & echo done"));
   const CommandResult result = command.finish();
   EXPECT_EQ(result.exit_code, 0);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+// Arguments for one worker, whose processes have a day to end.
+std::vector<std::string> patient_worker(const std::string& script) {
+  return {"run", "--grace=86400", "sh", "-c", script};
+}
+
+// A rank leaves a process behind, which runs a program of its own: issue 43,
+// point 14. The launcher would wait for a day.
+TEST(Success, WaitsForNoChildOfAGrandchild) {
+  for (const std::string left : {
+           "sleep 1000 & PASS; wait",         // of its process group
+           "setsid sleep 1000 & PASS; wait",  // of another one
+           "setsid sh -c 'setsid sleep 1000 & PASS; wait' & wait",
+           "trap 'exit 0' TERM; PASS; sleep 1000; true",  // until that ends
+           "sh -c 'kill -STOP $$' & PASS; wait",
+       }) {
+    const Gate gate;
+    std::string script = left;
+    script.replace(script.find("PASS"), 4, gate.pass());
+    LaunchedCommand command(patient_worker("cat >\"$LEFT\" <<'END'\n" + script +
+                                           "\nEND\nsetsid sh \"$LEFT\" & " +
+                                           gate.wait() + "exit 0"),
+                            {"LEFT=" + (gate.path() + "-script")});
+    const CommandResult result = command.finish();
+    EXPECT_EQ(result.exit_code, 0) << left << result.err;
+    EXPECT_FALSE(command.something_is_left()) << left;
+  }
+}
+
+// A helper that is an orphan only once its rank has ended.
+TEST(Interruption, WaitsForNoHelperInASessionOfItsOwn) {
+  LaunchedCommand command(patient_worker(
+      "setsid sh -c 'setsid sleep 1000 & echo up; wait' & wait"));
+  ASSERT_TRUE(command.wait_for("up\n"));
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish().exit_code, 130);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(Grace, IsNotSpentInSilence) {
+  const Gate gate;
+  LaunchedCommand command(
+      patient_worker("setsid sh -c \"trap '' TERM; " + gate.pass() +
+                     "; exec sleep 1000\" & " + gate.wait() + "exit 0"));
+  ASSERT_TRUE(command.wait_for("waits for process "));
+  ASSERT_TRUE(command.wait_for("on Ctrl-C\n"));
+  EXPECT_THAT(command.errors_so_far(),
+              MatchesRegex("(.*\n)?lockstep: waits for process [0-9]+ \\(sleep "
+                           "1000\\) that rank 0 left behind to end: it sent "
+                           "SIGTERM [0-9.]+ s ago, and sends SIGKILL in "
+                           "[0-9.]+ s \\(--grace\\), or on Ctrl-C\n"));
+  command.signal(SIGINT);
+  EXPECT_EQ(command.finish().exit_code, 130);
+  EXPECT_FALSE(command.something_is_left());
+}
+
+TEST(Grace, EndsWithTheNamesOfThoseThatAreKilled) {
+  LaunchedCommand command(shell_workers(
+      2, if_rank(1, "trap '' TERM; echo deaf; while :; do sleep 1000; done") +
+             kStay));
+  ASSERT_TRUE(command.wait_for("up\n"));
+  ASSERT_TRUE(command.wait_for("deaf\n"));
+  command.signal(SIGTERM);
+  EXPECT_THAT(command.finish().err,
+              ContainsRegex("lockstep: kills rank 1 \\(process [0-9]+\\), "
+                            "[0-9.]+ s after SIGTERM \\(--grace\\)\n"));
   EXPECT_FALSE(command.something_is_left());
 }
 

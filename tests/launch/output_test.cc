@@ -336,7 +336,8 @@ TEST(Streams, OfASingleRankAreHiddenToo) {
   const TestDirectory folder;
   const CommandResult result =
       run_lockstep({"run", "--log-dir", folder.path().string(), "-r", "1", "sh",
-                    "-c", "echo out; echo err >&2"});
+                    "-c", "echo out; echo err >&2"},
+                   {"OMP_NUM_THREADS=1"});
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "err\n");
   EXPECT_EQ(contents(folder / "rank-0.log"), "out\n");
@@ -435,7 +436,10 @@ TEST(Streams, GoToANewFolderWhereNoneIsNamed) {
       result.err.substr(stem.size(), result.err.find('\n') - stem.size());
   EXPECT_EQ(folder.parent_path(), temporary.path());
   EXPECT_EQ(contents(folder / "rank-1.log"), "1\n");
-  EXPECT_EQ(run_lockstep({"run", "-t", "0", "true"}, {where}).err, "");
+  EXPECT_EQ(
+      run_lockstep({"run", "-t", "0", "true"}, {where, "OMP_NUM_THREADS=1"})
+          .err,
+      "");
   EXPECT_EQ(run_lockstep({"run", "-t", "4", "true"}, {where}).exit_code, 2);
 }
 

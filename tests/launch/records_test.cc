@@ -14,7 +14,9 @@ namespace lockstep {
 namespace {
 
 using testing::AllOf;
+using testing::Contains;
 using testing::HasSubstr;
+using testing::IsEmpty;
 using testing::Not;
 
 // A job whose records go to the test's folder.
@@ -115,6 +117,66 @@ TEST_F(Records, OfAnEarlierJobAreNoEvidenceOfALaterOne) {
   const CommandResult blamed = run_lockstep({"blame", earlier});
   EXPECT_EQ(blamed.exit_code, 0);
   EXPECT_THAT(blamed.out, HasSubstr("Rank 1 of 3 did not come"));
+}
+
+// The names of what is in the test's folder.
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
+  return names;
+}
+
+// Issue 43, point 15: the records of the others say only that they miss it.
+TEST_F(Records, OfARankThatHasSaidWhyItEndsAreNotKept) {
+  const std::vector<std::string> ranks{
+      "run",
+      "-n",
+      "3",
+      "sh",
+      "-c",
+      "[ $RANK != 1 ] || echo the file is wrong >&2; exec " LOCKSTEP_COMM_RANKS
+      " die"};
+  const std::string in_folder = "TMPDIR=" + folder_;
+  const CommandResult said = run_lockstep(ranks, {in_folder, "EXIT_CODE=3"});
+  EXPECT_EQ(said.exit_code, 3);
+  EXPECT_THAT(said.err, AllOf(HasSubstr("the file is wrong"),
+                              Not(HasSubstr("lockstep blame"))));
+  EXPECT_THAT(names_in(folder_), IsEmpty());
+  // In the user's own folder they stay, with the launcher's.
+  const CommandResult chosen = run_lockstep(ranks, environment("EXIT_CODE=3"));
+  EXPECT_THAT(chosen.err, Not(HasSubstr("lockstep blame")));
+  EXPECT_THAT(names_in(folder_), Contains("job.json"));
+  EXPECT_THAT(blame().out, HasSubstr("Rank 1 of 3"));
+}
+
+TEST_F(Records, OfARankThatEndsWithoutAWordAreKept) {
+  const CommandResult result =
+      run_lockstep({"run", "-n", "3", LOCKSTEP_COMM_RANKS, "die"},
+                   {"TMPDIR=" + folder_, "EXIT_CODE=3"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("next:    lockstep blame " + folder_));
+  EXPECT_EQ(names_in(folder_).size(), 1u);
+}
+
+TEST_F(Records, OfAKilledLauncherLeaveNoFolderToTheNextJob) {
+  const std::string in_folder = "TMPDIR=" + folder_;
+  LaunchedCommand killed(shell_workers(1, "echo up; exec sleep 1000"),
+                         {in_folder});
+  ASSERT_TRUE(killed.wait_for("up\n"));
+  // Beside another job, whose folders stay.
+  const Gate gate;
+  LaunchedCommand living(shell_workers(1, "echo up; " + gate.wait() + "exit 0"),
+                         {in_folder});
+  ASSERT_TRUE(living.wait_for("up\n"));
+  EXPECT_EQ(names_in(folder_).size(), 4u);
+  killed.signal(SIGKILL);
+  ASSERT_TRUE(killed.wait_until_nothing_is_left());
+  run_lockstep(shell_workers(1, "true"), {in_folder});
+  EXPECT_EQ(names_in(folder_).size(), 2u);
+  gate.open();
+  EXPECT_EQ(living.finish().exit_code, 0);
+  EXPECT_THAT(names_in(folder_), IsEmpty());
 }
 
 TEST_F(Records, OfLastMonthAreRemovedByTheNextJob) {

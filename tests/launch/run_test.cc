@@ -85,6 +85,16 @@ TEST(Run, LeavesTheUsersThreadsAlone) {
       ElementsAre("[rank 0] <3>", "[rank 1] <3>"));
 }
 
+// Issue 43, point 17: as under torchrun, one rank may use every core.
+TEST(Run, SaysThatOneRankMayUseEveryCore) {
+  if (usable_cores() < 2) GTEST_SKIP() << "needs two cores";
+  EXPECT_THAT(run_lockstep(shell_workers(1, "true")).err,
+              HasSubstr("may compute with a thread on each of " +
+                        std::to_string(usable_cores()) + " cores"));
+  EXPECT_EQ(run_lockstep(shell_workers(1, "true"), {"OMP_NUM_THREADS=1"}).err,
+            "");
+}
+
 TEST(Run, GivesEachWorkerItsShareOfTheCores) {
   const auto cores = allowed_cores();
   if (cores.size() < 2 || usable_cores() < static_cast<int>(cores.size()))
@@ -224,6 +234,16 @@ TEST(Run, SaysInOneLineThatAProgramIsMissing) {
   EXPECT_EQ(result.err,
             "lockstep: cannot start \"no-such-one\": No such file or "
             "directory\n");
+}
+
+// Issue 43: it ended by a SIGSEGV without a word.
+TEST(Run, SaysThatTheStackIsTooSmall) {
+  const CommandResult result = run_lockstep(shell_workers(
+      1, "ulimit -s 64; exec " + std::string(LOCKSTEP_COMMAND) + " run true"));
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(
+      result.err,
+      HasSubstr("lockstep: the stack is limited to 64 KiB (ulimit -s)"));
 }
 
 TEST(Run, SaysInOneLineThatAFileIsNoProgram) {

@@ -14,6 +14,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::StartsWith;
 
 class RunningJob {
  public:
@@ -71,6 +72,20 @@ TEST(Status, ShowsAJobOfAnyProgram) {
   EXPECT_GT(job["ranks"][1]["pid"], 0);
   EXPECT_EQ(job["ranks"][1]["steps"], 0);
   EXPECT_THAT(running.status({}).out, HasSubstr("2 of 2 ranks"));
+}
+
+TEST(Status, ShowsOneJobAlone) {
+  const Gate gate;
+  RunningJob running({"sh", "-c", gate.wait() + "true"});
+  ASSERT_FALSE(running.job_when([](const json&) { return true; }).is_null());
+  const std::string number = std::to_string(running.command().pid());
+  const CommandResult one = running.status({number});
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_THAT(one.out, StartsWith("job " + number + "  sh -c"));
+  EXPECT_THAT(running.status({"--all"}).out, HasSubstr("job " + number));
+  const CommandResult none = running.status({"1"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_THAT(none.err, HasSubstr("no job 1 runs on this host"));
 }
 
 TEST(Status, LosesAJobThatHasEndedInAnyWay) {

@@ -262,6 +262,24 @@ class TrainProgram(WithSmallData):
         for text in (str(self.data), "dataset-fashion-mnist", "--data-dir"):
             self.assertIn(text, result.stderr)
 
+    def test_what_every_rank_would_miss_is_said_before_ranks_start(self):
+        folder = self.folder / "tmp"
+        folder.mkdir()
+        text = self.folder / "text"
+        text.write_text("a text that holds no model")
+        for changed, said in (({"data_dir": self.folder / "no"}, "no directory"),
+                              ({"weights": text}, "holds no model"),
+                              ({"resume": text}, "holds no model"),
+                              ({"resume": "nowhere"}, "no checkpoint")):
+            result = subprocess.run(
+                [COMMAND, "train", "-n2", *self.flags(**changed)],
+                env={**os.environ, "TMPDIR": str(folder)},
+                capture_output=True, text=True, check=False)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(said, result.stderr)
+            self.assertNotIn("rank", result.stderr)
+            self.assertEqual(os.listdir(folder), [])
+
     def test_a_file_too_large_to_write_fails_every_rank_and_loses_nothing(self):
         self.output.parent.mkdir()
         self.output.write_bytes(b"earlier")

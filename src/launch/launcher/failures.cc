@@ -3,12 +3,14 @@
 
 #include <algorithm>
 #include <array>
+#include <csignal>
 #include <sstream>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/launch/record/job_record.h"
+#include "src/launch/record/record_errors.h"
 #include "src/launch/record/record_folder.h"
 
 namespace lockstep {
@@ -91,12 +93,23 @@ std::optional<OomKills> Launcher::oom_kills() const {
   return now;
 }
 
+// Whether the ranks' records say more than the report does. Of a rank that
+// ended by itself and has said why, they only say that the others missed it.
+bool Launcher::records_add_to(const WorkerFailure& failure) const {
+  const int signal = failure.status.signal;
+  const bool ended_itself = signal == 0 || signal == SIGABRT;
+  if (!ended_itself || failure.lost_a_peer || failure.last_lines.empty())
+    return true;
+  return have_errors_beside_loss_of(failure.rank, options_.job.dump_directory);
+}
+
 // Next to the ranks' records, if there are any of this job.
 void Launcher::keep_failure() {
   WorkerFailure& failure = result_.failure.value();
   const std::string& folder = options_.job.dump_directory;
   if (folder.empty() || old_records_ || !has_records(folder)) return;
-  failure.record_folder = folder;
+  result_.keeps_records = records_add_to(failure);
+  if (result_.keeps_records) failure.record_folder = folder;
   try {
     write_job_record(folder, {.workers = failure.workers,
                               .rank = failure.rank,
@@ -108,6 +121,13 @@ void Launcher::keep_failure() {
     screen_.print_line(OutputStream::kErr,
                        std::string("lockstep: ") + error.what());
   }
+}
+
+// Records that ranks wrote after they were asked to end only say that others
+// have ended.
+bool Launcher::ranks_left_records() const {
+  return phase_ == Phase::kRunning ? has_records(options_.job.dump_directory)
+                                   : had_records_;
 }
 
 void Launcher::report_end() {
@@ -123,7 +143,8 @@ void Launcher::report_end() {
     std::istringstream report(describe(*result_.failure));
     for (std::string line; std::getline(report, line);)
       screen_.print_line(OutputStream::kErr, line);
-  } else if (!old_records_ && has_records(options_.job.dump_directory)) {
+  } else if (!old_records_ && ranks_left_records()) {
+    result_.keeps_records = true;
     screen_.print_line(
         OutputStream::kErr,
         fmt::format("lockstep: ranks left records; next: lockstep blame {}",

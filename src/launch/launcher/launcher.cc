@@ -59,6 +59,8 @@ JobResult Launcher::run() {
   try {
     start_workers();
     tell_workers();
+    if (!options_.note.empty() && options_.job.restarts == 0)
+      tell(options_.note);
     do {
       while (!over()) turn();
       // A worker may have ended after the last turn, and so may another one
@@ -66,12 +68,8 @@ JobResult Launcher::run() {
     } while (look_for_failure() || !over());
     if (!failed_.empty()) announce_failure();
   } catch (...) {
-    signal_everything(SIGKILL);
     workers_.clear();
-    for (const pid_t orphan : orphans_.living({})) {
-      ::kill(orphan, SIGKILL);
-      ::waitpid(orphan, nullptr, 0);
-    }
+    end_orphans();
     throw;
   }
   finish_output();
@@ -170,7 +168,8 @@ void Launcher::turn() {
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
   watch_rounds(set);
-  set.wait(std::min({kill_at_, cause_at_, screen_.due(), folder_.due()}));
+  set.wait(std::min(
+      {kill_at_, notice_at_, cause_at_, screen_.due(), folder_.due()}));
   look_for_failure();
   look_for_time();
   folder_.release(Deadline::Clock::now());
@@ -183,7 +182,7 @@ void Launcher::take_signals() {
 }
 
 void Launcher::take_signal(int signal) {
-  if (signal == SIGCHLD) return reap_orphans();
+  if (signal == SIGCHLD) return look_for_orphans();
   if (signal == SIGWINCH) return resize();
   if (signal == SIGTSTP) return suspend();
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
@@ -207,8 +206,6 @@ void Launcher::resize() {
   screen_.resize();
   for (const auto& worker : workers_.all()) worker->resize();
 }
-
-void Launcher::reap_orphans() { orphans_.living(workers_.pids()); }
 
 // Ctrl-Z stops the workers too. The terminal does not signal them, because they
 // have their own process groups.
@@ -283,12 +280,6 @@ bool Launcher::look_for_failure() {
   return found;
 }
 
-void Launcher::look_for_time() {
-  if (phase_ == Phase::kEnding && kill_at_.expired()) kill_job();
-  // Processes that were not visible when the others were killed.
-  if (phase_ == Phase::kKilling) signal_everything(SIGKILL);
-}
-
 // Without a reader (`lockstep evaluate | head`) the job ends like a program in
 // a pipe. Any other error means that output is lost.
 void Launcher::look_for_write_error() {
@@ -319,49 +310,6 @@ void Launcher::announce_failure() {
       !options_.on_failure)
     return;
   options_.on_failure(cause());
-}
-
-void Launcher::end_job() {
-  phase_ = Phase::kEnding;
-  cause_at_ = Deadline::never();
-  kill_at_ = Deadline(options_.grace);
-  stopped_ = workers_.stopped();
-  signal_everything(SIGTERM);
-  signal_everything(SIGCONT);  // a stopped process handles signals only then
-}
-
-void Launcher::kill_job() {
-  phase_ = Phase::kKilling;
-  cause_at_ = Deadline::never();
-  kill_at_ = Deadline::never();
-  signal_everything(SIGKILL);
-}
-
-void Launcher::signal_everything(int signal) {
-  workers_.signal_all(signal);
-  for (const pid_t orphan : orphans_.living(workers_.pids()))
-    ::kill(orphan, signal);
-}
-
-// Workers that a scheduler's signal stopped may have saved their state.
-void Launcher::note_saved_state() {
-  if (result_.signal != SIGTERM || result_.exit_code != 128 + SIGTERM) return;
-  const auto ended_with = [&](auto... codes) {
-    return [=](const std::unique_ptr<Worker>& worker) {
-      const ExitStatus status = worker->process().last_status();
-      return status.signal == 0 && ((status.code == codes) || ...);
-    };
-  };
-  const auto given_up = [this](const std::unique_ptr<Worker>& worker) {
-    return is_given_up(worker->local_rank());
-  };
-  const auto saved = ended_with(0, kExitStartAgain);
-  if (std::ranges::all_of(workers_.all(),
-                          [&](const std::unique_ptr<Worker>& worker) {
-                            return given_up(worker) || saved(worker);
-                          }) &&
-      std::ranges::any_of(workers_.all(), ended_with(kExitStartAgain)))
-    result_.exit_code = kExitStartAgain;
 }
 
 void Launcher::finish_output() {

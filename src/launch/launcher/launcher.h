@@ -72,6 +72,8 @@ struct LaunchOptions {
   StreamPlan streams;
   // Receives the failure that ends the job; empty: no file.
   std::string error_file;
+  // What the user is told once the workers have started; empty: nothing.
+  std::string note;
   // Rank 0's standard input; borrowed. Negative: none. Other ranks have none.
   int standard_input = -1;
   // How long workers may take to end after SIGTERM before they are killed.
@@ -104,6 +106,8 @@ struct JobResult {
   // place is gone. The other hosts may go on, so on_failure is not called.
   bool lost_store = false;
   std::optional<WorkerFailure> failure;
+  // Whether the ranks left records that say more than the report.
+  bool keeps_records = false;
   std::vector<pid_t> pids;  // of the workers, by rank
 };
 
@@ -142,7 +146,7 @@ class Launcher {
   void suspend();
   void collect_records(Deadline deadline);
   void records_came();
-  void reap_orphans();
+  void look_for_orphans();
   // Whether it has found one, or a death that the job survives.
   bool look_for_failure();
   // Records the workers that failed since the last call; whether there are any.
@@ -184,14 +188,21 @@ class Launcher {
   WorkerFailure failure_of(int local_rank,
                            std::chrono::steady_clock::time_point when) const;
   std::optional<OomKills> oom_kills() const;
+  bool records_add_to(const WorkerFailure& failure) const;
+  bool ranks_left_records() const;
   void keep_failure();
-  void look_for_time();
   void look_for_write_error();
   void end_elsewhere();
   void announce_failure();
+
+  // How it ends the workers and what they leave behind; see ending.cc.
   void end_job();
   void kill_job();
-  void signal_everything(int signal);
+  void kill_everything() const;
+  void end_orphans() const;
+  void look_for_time();
+  std::vector<std::string> living_processes() const;
+  std::string describe_orphan(const SeenProcess& orphan) const;
   void note_saved_state();
   void finish_output();
   void report_end();
@@ -205,10 +216,14 @@ class Launcher {
   std::unique_ptr<RecordCollector> collector_;
   // The user's folder held records before the job, of another running job.
   bool old_records_ = false;
+  bool had_records_ = false;   // when the workers were asked to end
   bool write_failed_ = false;  // and the user was told
   bool announced_ = false;     // the failure, to on_failure
   Phase phase_ = Phase::kRunning;
   Deadline kill_at_ = Deadline::never();
+  // When it next says which processes it waits for, once it has asked them.
+  Deadline notice_at_ = Deadline::never();
+  std::chrono::steady_clock::time_point asked_at_{};
   // How long a failure may come after others that it caused.
   Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;

@@ -11,6 +11,8 @@
 #include <array>
 #include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <utility>
@@ -46,6 +48,11 @@ JobResult run_job(LaunchOptions options, int out, int err) {
   SignalWatch signals;
   Screen screen(out, err, nothing_set);
   return Launcher(std::move(options), signals, screen).run();
+}
+
+std::string text_in(const std::filesystem::path& file) {
+  std::ifstream stream(file);
+  return {std::istreambuf_iterator<char>(stream), {}};
 }
 
 // Runs `script` in `workers` shells and discards their output.
@@ -147,6 +154,28 @@ TEST(Launcher, GivesWorkersTheirGraceWhereTheStoreOfAJobInPlaceIsGone) {
 
 TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {
   EXPECT_EQ(run_job(3, "exit $RANK", 24h).failure->workers, 3);
+}
+
+// A second SIGTERM would cut the saving of its state short. Rank 0's child
+// becomes an orphan when rank 0 has ended; it knows that the launcher has
+// looked for orphans since, when the launcher asks another one to end.
+TEST(Launcher, AsksEachProcessToEndOnce) {
+  const TestDirectory folder;
+  run_job(1, "cd " + folder.path().string() + R"sh(
+      cat >child <<'END'
+        trap 'echo asked >>child-asked' TERM
+        echo >up
+        until [ -e child-asked ]; do :; done
+        until [ "$(cut -d ' ' -f 4 /proc/$$/stat)" != $PPID ]; do :; done
+        (setsid sh -c 'trap "echo >other-asked; exit" TERM; sleep 1000 & wait' &)
+        until [ -e other-asked ]; do :; done
+END
+      sh child &
+      until [ -e up ]; do :; done
+      kill -TERM $PPID
+      wait)sh",
+          24h);
+  EXPECT_EQ(text_in(folder / "child-asked"), "asked\n");
 }
 
 TEST(Launcher, LeavesOtherChildrenAlone) {

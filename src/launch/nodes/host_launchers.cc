@@ -227,7 +227,7 @@ void HostLaunchers::tell_who_is_missing() {
   if (!names.empty() && !is_over())
     tell(
         fmt::format("waits for {}: ssh has not started a launcher there yet, "
-                    "or it does not reach {}",
+                    "or it does not reach {} (see --local-addr)",
                     list_some(names), options_.order.endpoint));
 }
 

@@ -29,6 +29,9 @@ using namespace std::chrono_literals;
 
 // How long a rendezvous may refuse this launcher before that is an error.
 constexpr auto kRefused = 3s;
+// How long a launcher that `lockstep run -H` has started looks for it: it
+// serves before it starts any, so a longer silence comes from the network.
+constexpr auto kOrderer = 6s;
 // One attempt to reach the store.
 constexpr auto kAttempt = 1s;
 // How long the store may take for a call that waits for no other launcher.
@@ -147,20 +150,37 @@ std::string Node::place() const {
   return host_and_port(options_.endpoint.host, options_.endpoint.port);
 }
 
+// `obstacle`: what the last attempt met.
+void Node::fail_to_open(const std::string& obstacle) const {
+  if (options_.is_ordered)
+    throw NetworkError(fmt::format(
+        "the launcher on {} does not reach the command that started it at {}: "
+        "{}\n"
+        "  likely:  the hosts reach the command's host at another address, or "
+        "a "
+        "firewall blocks the port\n"
+        "  next:    give lockstep run that address, or its interface, with "
+        "--local-addr",
+        host_, place(), obstacle));
+  throw Timeout(fmt::format(
+      "no launcher served the rendezvous at {} within {:.0f} s: {}\n"
+      "  next:    start lockstep run on that host too, and check "
+      "--rdzv-endpoint, or the port that a firewall may block",
+      place(), std::chrono::duration<double>(options_.join_timeout).count(),
+      obstacle));
+}
+
 void Node::open() {
-  const Deadline too_late(options_.join_timeout);
+  const Deadline too_late(
+      options_.is_ordered
+          ? std::min<std::chrono::nanoseconds>(options_.join_timeout, kOrderer)
+          : options_.join_timeout);
   std::string obstacle;
   bool told = false;
   while (!(store_ = try_to_open(obstacle))) {
     if (user_.ending_signal() != 0)
       throw Interrupted("the wait for the rendezvous was interrupted");
-    if (too_late.expired())
-      throw Timeout(fmt::format(
-          "no launcher served the rendezvous at {} within {:.0f} s: {}\n"
-          "  next:    start lockstep run on that host too, and check "
-          "--rdzv-endpoint, or the port that a firewall may block",
-          place(), std::chrono::duration<double>(options_.join_timeout).count(),
-          obstacle));
+    if (too_late.expired()) fail_to_open(obstacle);
     if (!std::exchange(told, true))
       user_.tell(
           fmt::format("waits for the rendezvous at {}: {}", place(), obstacle));
@@ -206,7 +226,8 @@ std::shared_ptr<Store> Node::try_to_open(std::string& obstacle) {
   std::shared_ptr<Store> store;
   try {
     store = open_store(url, {.token = options_.token, .deadline = kAttempt});
-  } catch (const Timeout&) {
+  } catch (const Timeout& error) {
+    if (options_.is_ordered) obstacle = first_line(error.what());
     return nullptr;
   } catch (const NetworkError& error) {
     // A server that ends at this moment refuses connections too.

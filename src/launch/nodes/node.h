@@ -125,6 +125,7 @@ class Node {
 
  private:
   void open();
+  [[noreturn]] void fail_to_open(const std::string& obstacle) const;
   std::shared_ptr<Store> try_to_open(std::string& obstacle);
   std::vector<SocketAddress> addresses();
   void serve_if_here(bool is_here);

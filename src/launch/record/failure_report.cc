@@ -1,6 +1,7 @@
 #include "src/launch/record/failure_report.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <csignal>
 #include <cstring>
@@ -33,6 +34,20 @@ std::string cause_of_kill(const std::optional<OomKills>& oom_kills) {
       "since the job began): use fewer ranks or smaller batches, or give the "
       "job more memory",
       killed);
+}
+
+// Workers have the launcher's limits.
+std::string cause_of_invalid_access() {
+  constexpr rlim_t kSmall = rlim_t{1} << 20U;
+  const std::string usual = "a bug in the program: it accessed invalid memory";
+  rlimit stack{};
+  if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kSmall)
+    return usual;
+  return fmt::format(
+      "its stack may be full, because it is limited to {} KiB (ulimit -s, "
+      "usually "
+      "8192): raise the limit; or {}",
+      stack.rlim_cur / 1024, usual);
 }
 
 std::string last_lines(const WorkerFailure& failure) {
@@ -72,7 +87,7 @@ std::string likely_cause(const WorkerFailure& failure) {
     case SIGKILL:
       return cause_of_kill(failure.oom_kills);
     case SIGSEGV:
-      return "a bug in the program: it accessed invalid memory";
+      return cause_of_invalid_access();
     case SIGBUS:
       return "it accessed memory of a file that has become shorter or cannot "
              "grow: /dev/shm may be full (df /dev/shm), or another program has "

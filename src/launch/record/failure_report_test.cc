@@ -1,6 +1,7 @@
 #include "src/launch/record/failure_report.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include <csignal>
 
@@ -19,6 +20,18 @@ TEST(FailureReport, SaysWhatEachSignalMeans) {
   EXPECT_THAT(cause_of(SIGILL), HasSubstr("this processor lacks"));
   EXPECT_THAT(cause_of(SIGABRT), HasSubstr("aborted"));
   EXPECT_EQ(cause_of(SIGTERM), "");
+}
+
+// Issue 43: with ulimit -s 64 a program crashes without a bug.
+TEST(FailureReport, NamesASmallStackAsTheCauseOfACrash) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_STACK, &before), 0);
+  rlimit small = before;
+  small.rlim_cur = 64 * 1024;
+  ASSERT_EQ(::setrlimit(RLIMIT_STACK, &small), 0);
+  const std::string cause = likely_cause({.status = {.signal = SIGSEGV}});
+  ::setrlimit(RLIMIT_STACK, &before);
+  EXPECT_THAT(cause, HasSubstr("limited to 64 KiB (ulimit -s"));
 }
 
 }  // namespace

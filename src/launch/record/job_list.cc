@@ -360,13 +360,20 @@ std::vector<uid_t> users_with_folders() {
 // A user can make folders with the numbers of others: one line for all.
 void list_jobs_of_all(JobList& list) {
   int foreign = 0;
+  int closed = 0;
   for (const uid_t user : users_with_folders()) {
     const fs::path folder = folder_of(user);
     if (open_private_folder(folder, user))
       list_jobs_of(folder, user, list);
+    else if (::access(folder.c_str(), R_OK) != 0 && errno == EACCES)
+      ++closed;
     else
       ++foreign;
   }
+  if (closed > 0)
+    list.problems.push_back(fmt::format(
+        "jobs of {} other user{} are not shown, which only root may see",
+        closed, closed == 1 ? "" : "s"));
   if (foreign > 0)
     list.problems.push_back(fmt::format(
         "{} of the folders {}/{}USER do not belong to that user alone; jobs of "
@@ -376,10 +383,10 @@ void list_jobs_of_all(JobList& list) {
 
 }  // namespace
 
-JobList list_jobs(const EnvironmentLookup& lookup) {
+JobList list_jobs(const EnvironmentLookup& lookup, JobsOf whose) {
   JobList list;
   const bool chosen = !lookup("LOCKSTEP_JOBS_DIR").value_or("").empty();
-  if (::geteuid() != 0 || chosen)
+  if (whose == JobsOf::kThisUser || chosen)
     list_jobs_of(job_list_folder(lookup), ::geteuid(), list);
   else
     list_jobs_of_all(list);

@@ -74,8 +74,12 @@ struct JobList {
   std::vector<std::string> problems;
 };
 
-// The running jobs of this user; for root, of all users. Removes files of
-// launchers that have ended.
-JobList list_jobs(const EnvironmentLookup& lookup);
+enum class JobsOf { kThisUser, kAllUsers };
+
+// The running jobs; those of other users only for root, and not where
+// LOCKSTEP_JOBS_DIR names one folder. Removes files of launchers that have
+// ended.
+JobList list_jobs(const EnvironmentLookup& lookup,
+                  JobsOf whose = JobsOf::kThisUser);
 
 }  // namespace lockstep

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -179,6 +180,27 @@ TEST(JobList, RefusesAFolderOfAnotherUser) {
   ASSERT_EQ(::chown(folder.path().c_str(), 65534, 65534), 0);
   EXPECT_EQ(JobListing(folder.path(), 1).steps_file(), "");
   EXPECT_EQ(folder.list().problems.size(), 1u);
+}
+
+// Issue 43, point 15: root was shown the jobs of all users without asking.
+TEST(JobList, HasJobsOfOtherUsersOnlyWhereTheyAreAskedFor) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  constexpr uid_t kOther = 3'999'999'001;
+  const auto nothing = lookup_in({});
+  const auto shown = [&](JobsOf whose) {
+    return std::ranges::count(list_jobs(nothing, whose).jobs, kOther,
+                              &ListedJob::user);
+  };
+  ASSERT_EQ(::seteuid(kOther), 0);
+  auto listing = std::make_optional<JobListing>(job_list_folder(nothing), 1);
+  listing->publish(some_job());
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_EQ(shown(JobsOf::kThisUser), 0);
+  EXPECT_EQ(shown(JobsOf::kAllUsers), 1);
+  ASSERT_EQ(::seteuid(kOther), 0);
+  listing.reset();
+  ASSERT_EQ(::seteuid(0), 0);
+  EXPECT_EQ(shown(JobsOf::kAllUsers), 0);
 }
 
 TEST(JobList, SkipsWhatIsNotAJob) {

@@ -95,11 +95,15 @@ void remove_with(const fs::path& folder, const Contents& contents) {
   fs::remove(folder, error);
 }
 
+bool is_of_this_user(const fs::path& path, struct stat& status) {
+  return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid();
+}
+
 // A file or folder of this user that was not modified for a week.
 bool is_old(const fs::path& path) {
   constexpr std::time_t kWeek = 7 * 24 * 3600;
   struct stat status {};
-  return ::lstat(path.c_str(), &status) == 0 && status.st_uid == ::geteuid() &&
+  return is_of_this_user(path, status) &&
          status.st_mtime < std::time(nullptr) - kWeek;
 }
 
@@ -114,14 +118,25 @@ bool is_used_by_others(const FileDescriptor& folder) {
   return ::flock(folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+// An empty folder is of a launcher that was killed: a living one has locked it.
 void remove_if_forgotten(const fs::path& folder) {
-  if (!is_old(folder)) return;
+  struct stat status {};
+  if (!is_of_this_user(folder, status)) return;
   const FileDescriptor lock = open_folder(folder, O_NOFOLLOW);
   if (!lock || ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
   const Contents contents = contents_of(folder);
-  if (!contents.others && is_old(folder) &&
-      std::ranges::all_of(contents.job_files, is_old))
+  if (contents.others) return;
+  if (contents.job_files.empty() ||
+      (is_old(folder) && std::ranges::all_of(contents.job_files, is_old)))
     remove_with(folder, contents);
+}
+
+bool is_at(const fs::path& path, const FileDescriptor& folder) {
+  struct stat here {};
+  struct stat there {};
+  return ::fstat(folder.get(), &here) == 0 &&
+         ::stat(path.c_str(), &there) == 0 && here.st_dev == there.st_dev &&
+         here.st_ino == there.st_ino;
 }
 
 // Creates `folder`/earlier-N; empty when that fails.
@@ -168,27 +183,45 @@ RecordFolder RecordFolder::make_in(fs::path parent) {
     fs::create_directories(parent, error);
   RecordFolder folder;
   if (error) return folder;
-  std::string name =
+  const std::string pattern =
       (fs::absolute(parent, error) / fmt::format("{}XXXXXX", kStem)).string();
-  if (error || ::mkdtemp(name.data()) == nullptr) return folder;
-  folder.path_ = name;
-  folder.is_ours_ = true;
-  folder.lock_ = open_folder(folder.path_);
-  if (folder.lock_) ::flock(folder.lock_.get(), LOCK_SH | LOCK_NB);
+  // Another launcher may take the new folder for a forgotten one before this
+  // one has locked it.
+  constexpr int kAttempts = 5;
+  for (int attempt = 0; !error && attempt < kAttempts; ++attempt)
+    if (folder.make(pattern)) break;
   return folder;
+}
+
+// Returns false where another launcher removes the folder at this moment.
+bool RecordFolder::make(std::string pattern) {
+  if (::mkdtemp(pattern.data()) == nullptr) return true;
+  FileDescriptor lock = open_folder(pattern);
+  const bool is_taken = lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 &&
+                        errno == EWOULDBLOCK;
+  if (is_taken || !is_at(pattern, lock)) return false;
+  path_ = std::move(pattern);
+  is_ours_ = is_made_ = true;
+  lock_ = std::move(lock);
+  return true;
 }
 
 RecordFolder::RecordFolder(RecordFolder&& other) noexcept
     : path_(std::move(other.path_)),
       earlier_(std::move(other.earlier_)),
       is_ours_(std::exchange(other.is_ours_, false)),
+      is_made_(other.is_made_),
+      is_worthless_(other.is_worthless_),
       lock_(std::move(other.lock_)) {}
 
 RecordFolder::~RecordFolder() {
   if (!is_ours_ || is_used_by_others(lock_)) return;
   const Contents contents = contents_of(path_);
-  if (!contents.others && !has_records(path_)) remove_with(path_, contents);
+  if (!contents.others && (is_worthless_ || !has_records(path_)))
+    remove_with(path_, contents);
 }
+
+void RecordFolder::forget_records() { is_worthless_ = is_made_; }
 
 void remove_forgotten_records() {
   std::error_code error;
@@ -207,11 +240,14 @@ FileDescriptor lock_records(const fs::path& folder) {
   return lock;
 }
 
-bool has_records(const fs::path& folder) {
-  return std::ranges::any_of(contents_of(folder).job_files,
-                             [](const fs::path& file) {
-                               return is_record_name(file.filename().string());
-                             });
+std::vector<fs::path> records_in(const fs::path& folder) {
+  std::vector<fs::path> files = contents_of(folder).job_files;
+  std::erase_if(files, [](const fs::path& file) {
+    return !is_record_name(file.filename().string());
+  });
+  return files;
 }
+
+bool has_records(const fs::path& folder) { return !records_in(folder).empty(); }
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "src/net/file_descriptor.h"
 
@@ -31,30 +32,42 @@ class RecordFolder {
   RecordFolder(RecordFolder&& other) noexcept;
   RecordFolder& operator=(RecordFolder&&) = delete;
 
+  // The records say nothing that the user does not know: they are removed with
+  // the folder, unless the user has named it.
+  void forget_records();
+
   const std::filesystem::path& path() const { return path_; }
   // The folder of an earlier job's records; empty: path() held none.
   const std::filesystem::path& earlier() const { return earlier_; }
 
  private:
   RecordFolder() = default;
+  bool make(std::string pattern);
 
   std::filesystem::path path_;
   std::filesystem::path earlier_;
-  bool is_ours_ = false;  // created here
+  bool is_ours_ = false;       // created here
+  bool is_made_ = false;       // by make_in()
+  bool is_worthless_ = false;  // see forget_records()
   // Shared by the jobs that use the folder, so that no other launcher removes
   // it as left over.
   FileDescriptor lock_{};
 };
 
 // Removes, in the system's folder for temporary files, the folders that
-// make_in() made for this user and that no process uses, if they hold only
-// files of jobs, all older than a week.
+// make_in() made for this user and that no process uses, if they are empty, as
+// a killed launcher leaves them, or hold only files of jobs, all older than a
+// week.
 void remove_forgotten_records();
 
 // No launcher removes or moves the records in `folder` while the result lives.
 [[nodiscard]] FileDescriptor lock_records(const std::filesystem::path& folder);
 
-// Whether `folder` holds records of ranks.
+// The records of ranks in `folder`.
+std::vector<std::filesystem::path> records_in(
+    const std::filesystem::path& folder);
+
+// Whether it holds any.
 bool has_records(const std::filesystem::path& folder);
 
 }  // namespace lockstep

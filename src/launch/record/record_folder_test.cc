@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "src/base/testing/test_directory.h"
+#include "src/launch/record/record_errors.h"
 
 namespace lockstep {
 namespace {
@@ -68,6 +69,30 @@ TEST_F(RecordFolderAmongOthers, RemovesTheFailedJobsOfLastWeek) {
   EXPECT_FALSE(fs::exists(old));
   EXPECT_TRUE(fs::exists(recent / "rank-0.json"));
   EXPECT_TRUE(fs::exists(others / "rank-0.json"));
+}
+
+TEST_F(RecordFolderAmongOthers, RemovesAnEmptyOneOfAKilledLauncherAtOnce) {
+  const fs::path empty = temporary_ / "lockstep-records-aaaaaa";
+  fs::create_directory(empty);
+  const auto running = RecordFolder::make_in("");
+  remove_forgotten_records();
+  EXPECT_FALSE(fs::exists(empty));
+  EXPECT_TRUE(fs::exists(running.path()));
+}
+
+TEST_F(RecordFolderAmongOthers, RemovesRecordsThatSayNothing) {
+  fs::path made;
+  {
+    auto own = RecordFolder::make_in("");
+    auto chosen = RecordFolder(temporary_ / "chosen");
+    for (RecordFolder* folder : {&own, &chosen}) {
+      std::ofstream(folder->path() / "rank-0.json") << "{}";
+      folder->forget_records();
+    }
+    made = own.path();
+  }
+  EXPECT_FALSE(fs::exists(made));
+  EXPECT_TRUE(fs::exists(temporary_ / "chosen/rank-0.json"));
 }
 
 TEST_F(RecordFolderAmongOthers, KeepsThoseOfAJobThatRunsForLong) {
@@ -192,6 +217,23 @@ TEST_F(RecordFolderAmongOthers, LeavesTheRecordsOfARunningJobInPlace) {
   const RecordFolder second(running.path());
   EXPECT_TRUE(second.earlier().empty());
   EXPECT_TRUE(has_records(running.path()));
+}
+
+// Of an error that the launcher knows, and of others.
+TEST(RecordErrors, AreThoseBesideTheLossOfARank) {
+  const TestDirectory folder;
+  const auto leave = [&](const std::string& failures) {
+    std::ofstream(folder / "rank-0.json")
+        << R"({"failures": )" << failures << "}";
+    return have_errors_beside_loss_of(1, folder.path());
+  };
+  const std::string loss = R"({"type": "PeerFailure", "culprit": 1})";
+  const std::string other = R"({"type": "PeerFailure", "culprit": 2})";
+  EXPECT_FALSE(leave("[]"));
+  EXPECT_FALSE(leave("[" + loss + "]"));
+  EXPECT_TRUE(leave("[" + loss + ", " + other + "]"));
+  EXPECT_TRUE(leave(R"([{"type": "Timeout"}])"));
+  EXPECT_FALSE(leave("[{"));  // cut short
 }
 
 }  // namespace

@@ -82,6 +82,13 @@ struct ElasticRounds::State {
     ready.clear();
   }
 
+  std::string why_none_is_replaced() const {
+    if (max_restarts == 0)
+      return "no dead rank is replaced (--max-restarts is 0)";
+    return fmt::format("{} of {} replacements are used (--max-restarts)",
+                       restarts, max_restarts);
+  }
+
   Bytes encoded() const {
     return to_bytes(nlohmann::json(*this).dump(
         -1, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -219,15 +226,17 @@ ElasticRounds::Decision ElasticRounds::decide(State& state,
   if (state.has_failed || !state.over.empty() || !can_go_on || !has_enough ||
       (had_part && has_stalled()) || (had_part && !fail_rounds(state))) {
     Decision end{.next = Next::kEndJob};
-    if (!state.has_failed && state.over.empty() && !can_go_on)
+    const bool is_first = !state.has_failed && state.over.empty();
+    if (is_first && !can_go_on)
       end.why =
           "no rank is left that has the state of the training; start the job "
           "again, from its last checkpoint";
-    else if (!state.has_failed && state.over.empty() && !has_enough)
+    else if (is_first && !has_enough)
       end.why = fmt::format(
-          "{} of at least {} ranks remain (--min-ranks), and no restart is "
-          "left (--max-restarts)",
-          state.living.size(), state.min_ranks);
+          "{} of at least {} ranks remain (--min-ranks), and {}",
+          state.living.size(), state.min_ranks,
+          can_replace ? state.why_none_is_replaced()
+                      : "the ranks of a lost host are not replaced");
     state.has_failed = true;
     return end;
   }

@@ -130,6 +130,27 @@ TEST_F(ElasticRoundsTest, ReplaceAReplacementThatDiesBeforeItIsReady) {
   EXPECT_THAT(published(2), ElementsAre(0, 3));
 }
 
+// Issue 43: it named --max-restarts where a host was lost.
+TEST_F(ElasticRoundsTest, SayWhyTooFewRemain) {
+  const auto why_after = [&](int max_restarts, int deaths) {
+    begin(3, 3, max_restarts);
+    ElasticRounds rounds(store_);
+    for (int i = 0; i < deaths; ++i) died(rounds, i);
+    return rounds.died(deaths, {.text = "a rank died"}).why;
+  };
+  const std::string few = "2 of at least 3 ranks remain (--min-ranks), and ";
+  EXPECT_EQ(why_after(0, 0),
+            few + "no dead rank is replaced (--max-restarts is 0)");
+  EXPECT_EQ(why_after(1, 1),
+            few + "1 of 1 replacements are used (--max-restarts)");
+  ElasticRounds::begin(
+      *store_,
+      {.launchers = {{"a", 2}, {"b", 1}}, .min_ranks = 3, .max_restarts = 5});
+  ElasticRounds coordinator(store_);
+  EXPECT_EQ(coordinator.lost("b", {.text = "b is lost"}).why,
+            few + "the ranks of a lost host are not replaced");
+}
+
 TEST_F(ElasticRoundsTest, EndTheJobWhereNoMemberLives) {
   begin(1, 1, 5);
   ElasticRounds rounds(store_);

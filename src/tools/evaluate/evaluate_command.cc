@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "src/tools/job/input_files.h"
 #include "src/tools/job/job.h"
 
 namespace lockstep {
@@ -11,6 +12,16 @@ constexpr Companion kEvaluate{
     .name = "lockstep-evaluate",
     .variable = "LOCKSTEP_EVALUATE_PROGRAM",
     .remedy = "this build has no LibTorch; build with it (./dev build)"};
+
+// What every rank would meet. Another program than ours checks itself.
+void check_inputs(const EvaluateOptions& options,
+                  const EnvironmentLookup& lookup) {
+  if (!lookup(kEvaluate.variable).value_or("").empty()) return;
+  check_may_be_model(options.file);
+  if (options.images.empty())
+    check_split(options.dataset, options.data_dir,
+                options.split == "train" ? Split::kTrain : Split::kTest);
+}
 
 }  // namespace
 
@@ -24,6 +35,7 @@ int run_evaluation(const EvaluateRequest& request,
   apply(request.options.devices, lookup, launch);
   launch.job.threads = request.options.threads;
   join_ranks_of_launcher(launch, lookup);
+  check_inputs(request.options, lookup);
   launch.tags = OutputTags::kNone;  // only rank 0 prints
   return run_job(std::move(launch), lookup);
 }

@@ -142,7 +142,7 @@ class Rounds {
 };
 
 JobResult Rounds::launch() {
-  const RecordFolder records = record_folder(options_, lookup_);
+  RecordFolder records = record_folder(options_, lookup_);
   if (!records.earlier().empty())
     tell("the records of an earlier job are now in " +
          records.earlier().string());
@@ -166,6 +166,7 @@ JobResult Rounds::launch() {
   if (options.job.restarts > 0 && !options.log_directory.empty())
     options.log_directory += fmt::format("/restart-{}", options.job.restarts);
   JobResult result = Launcher(std::move(options), signals_, screen_).run();
+  if (!result.keeps_records) records.forget_records();
   if (view_.on_end) view_.on_end(result);
   return result;
 }

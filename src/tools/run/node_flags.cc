@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/number_in.h"
 #include "src/base/version.h"
+#include "src/store/store_protocol.h"
 #include "src/tools/job/flags.h"
 
 namespace lockstep {
@@ -255,6 +256,15 @@ JoinTimes join_times_of(const NodeFlags& flags) {
   return parse_times(flags.configuration);
 }
 
+std::string token_of_hosts(const EnvironmentLookup& lookup) {
+  std::string token = lookup("LOCKSTEP_TOKEN").value_or("");
+  if (token.size() <= kMaxTokenBytes) return token;
+  throw InvalidArgument(fmt::format(
+      "LOCKSTEP_TOKEN has {} bytes, but at most {} are allowed: set "
+      "a shorter secret, the same on every host",
+      token.size(), kMaxTokenBytes));
+}
+
 std::vector<std::string> ignored_flags(const NodeFlags& flags) {
   std::vector<std::string> ignored;
   const auto note = [&](const char* flag, const std::string& value) {
@@ -287,7 +297,7 @@ std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
         flags.node_rank, range.most, range.most == 1 ? "" : "s"));
   if (range.most == 1 && !flags.is_ordered) return std::nullopt;
   return NodeOptions{.endpoint = endpoint_of(flags),
-                     .token = lookup("LOCKSTEP_TOKEN").value_or(""),
+                     .token = token_of_hosts(lookup),
                      .agreement = agreement_of(flags, range),
                      .local_address = flags.local_address,
                      .node_rank = flags.node_rank,

@@ -70,8 +70,13 @@ JoinTimes join_times_of(const NodeFlags& flags);
 // Which flags have no effect, as in torchrun: a line each for the user.
 std::vector<std::string> ignored_flags(const NodeFlags& flags);
 
+// LOCKSTEP_TOKEN, or ""; InvalidArgument for one that is too long, on every
+// host alike: otherwise the launcher that serves refuses it, and the others
+// wait.
+std::string token_of_hosts(const EnvironmentLookup& lookup);
+
 // What the flags say about a job on several hosts; nothing for one on this host
-// alone. `lookup` gives the job's token, LOCKSTEP_TOKEN.
+// alone.
 std::optional<NodeOptions> nodes_of(const NodeFlags& flags,
                                     const EnvironmentLookup& lookup);
 

@@ -23,6 +23,7 @@
 #include "src/base/shell_word.h"
 #include "src/base/version.h"
 #include "src/launch/nodes/host_launchers.h"
+#include "src/launch/worker/cpu_share.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/job.h"
 #include "src/tools/run/run_plan.h"
@@ -149,6 +150,15 @@ std::vector<std::string> command_of(std::vector<std::string> program,
   return program;
 }
 
+std::string note_on_threads(int workers, int cores,
+                            const EnvironmentLookup& lookup) {
+  if (workers > 1 || cores == 1 || lookup("OMP_NUM_THREADS")) return "";
+  return fmt::format(
+      "OMP_NUM_THREADS is not set: the rank may compute with a thread on each "
+      "of {} cores, where each of several ranks gets 1 thread",
+      cores);
+}
+
 namespace {
 
 std::vector<std::string> words_of(const std::string& text) {
@@ -201,7 +211,7 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
   const NodeFlags& flags = options.nodes;
   const NodeRange range = range_of(flags, options.hosts.size());
   const JoinTimes times = join_times_of(flags);
-  const std::string token = lookup("LOCKSTEP_TOKEN").value_or("");
+  const std::string token = token_of_hosts(lookup);
   LaunchOptions launch;
   apply(options.launch, launch);
   raise_descriptor_limit();
@@ -258,6 +268,9 @@ int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
   for (const std::string& line : ignored_flags(options.nodes))
     std::fputs(fmt::format("lockstep: {}\n", line).c_str(), stderr);
   if (options.dry_run) return print_report(describe_plan(launch, !nodes));
+  // Of several hosts one launcher speaks.
+  if (!options.nodes.is_ordered || options.nodes.node_rank == 0)
+    launch.note = note_on_threads(options.workers, usable_cores(), lookup);
   launch.log_directory =
       log_folder(options.launch, launch.streams, options.workers);
   // Beside --master-addr it is the port where the launchers meet.

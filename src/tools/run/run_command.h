@@ -87,6 +87,12 @@ std::vector<std::string> command_of(std::vector<std::string> program,
 int parse_workers(std::string_view text, int cores,
                   const std::function<int()>& count_gpus);
 
+// What a user of one rank may not expect, since each of several ranks has one
+// compute thread, as under torchrun; "" for several, for one core, and where
+// OMP_NUM_THREADS is set.
+std::string note_on_threads(int workers, int cores,
+                            const EnvironmentLookup& lookup);
+
 // The command of `lockstep` by which a host's launcher is started; see
 // HostOrder.
 inline constexpr std::string_view kHostLauncher = "host-launcher";

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "src/base/name_table.h"
 #include "src/launch/output/terminal_text.h"
-#include "src/launch/record/job_list.h"
 
 namespace lockstep {
 namespace {
@@ -194,12 +194,26 @@ JobJson to_object(const Straggler& straggler, const JobStatus& job) {
 
 std::string_view name_of(StepPart part) { return name_of(kStepParts, part); }
 
-JobStatuses look_at_jobs(const EnvironmentLookup& lookup) {
-  JobList list = list_jobs(lookup);
+JobStatuses look_at_jobs(const EnvironmentLookup& lookup, JobsOf whose) {
+  JobList list = list_jobs(lookup, whose);
   JobStatuses statuses{.problems = std::move(list.problems)};
   for (const ListedJob& job : list.jobs)
     statuses.jobs.push_back(status_of(job));
   return statuses;
+}
+
+JobStatuses look_at_job(const EnvironmentLookup& lookup, pid_t launcher) {
+  JobStatuses found;
+  for (JobStatus& job : look_at_jobs(lookup, JobsOf::kAllUsers).jobs)
+    if (job.launcher == launcher) found.jobs.push_back(std::move(job));
+  if (found.jobs.empty())
+    throw InvalidArgument(fmt::format(
+        "no job {} runs on this host\n"
+        "  next:    lockstep status lists your jobs, and with --all "
+        "those of other users too; a job's number is that of its "
+        "launcher",
+        launcher));
+  return found;
 }
 
 std::string to_text(const JobStatuses& jobs) {

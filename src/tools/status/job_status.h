@@ -2,7 +2,7 @@
 // fast, and which ranks hold up the others.
 //
 // Threads: any thread.
-// Errors:  none; a rank that reports no steps has none.
+// Errors:  as each function says; a rank that reports no steps has none.
 #pragma once
 
 #include <sys/types.h>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "src/base/environment.h"
+#include "src/launch/record/job_list.h"
 #include "src/net/step_memory.h"
 
 namespace lockstep {
@@ -68,8 +69,12 @@ struct JobStatuses {
   std::vector<std::string> problems{};  // why jobs may be missing
 };
 
-// The jobs of this user; for root, of all users.
-JobStatuses look_at_jobs(const EnvironmentLookup& lookup);
+JobStatuses look_at_jobs(const EnvironmentLookup& lookup,
+                         JobsOf whose = JobsOf::kThisUser);
+
+// The job of the launcher alone, of any user whose jobs this one may see.
+// InvalidArgument where it does not run.
+JobStatuses look_at_job(const EnvironmentLookup& lookup, pid_t launcher);
 
 std::vector<Straggler> stragglers_of(std::span<const RankStatus> ranks);
 

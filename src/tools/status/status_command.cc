@@ -75,13 +75,15 @@ Json to_object(const GpuState& gpu, const HostStatus& status) {
 
 }  // namespace
 
-HostStatus look_at_host(const EnvironmentLookup& lookup) {
+HostStatus look_at_host(const EnvironmentLookup& lookup,
+                        const StatusOptions& options) {
   HostStatus status{.host = own_host_name(),
                     .cores = usable_cores(),
                     .total_bytes = total_memory(),
                     .available_bytes = available_memory(),
                     .gpus = look_at_gpus(),
-                    .jobs = look_at_jobs(lookup)};
+                    .jobs = options.job ? look_at_job(lookup, *options.job)
+                                        : look_at_jobs(lookup, options.whose)};
   ::getloadavg(&status.load, 1);
   for (const GpuState& gpu : status.gpus.gpus)
     for (const GpuProcess& process : gpu.processes)

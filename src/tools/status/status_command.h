@@ -4,7 +4,8 @@
 // The command exits with 0, also without a GPU.
 //
 // Threads: any thread.
-// Errors:  none; an unavailable value is left out or reported as a problem.
+// Errors:  as each function says; an unavailable value is left out or reported
+//          as a problem.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,8 @@ namespace lockstep {
 
 struct StatusOptions {
   ReportFormat format = ReportFormat::kText;
+  JobsOf whose = JobsOf::kThisUser;
+  std::optional<pid_t> job{};  // only this one
 };
 
 struct HostStatus {
@@ -35,8 +38,10 @@ struct HostStatus {
   JobStatuses jobs{};
 };
 
-// Reads everything; takes well under a second.
-HostStatus look_at_host(const EnvironmentLookup& lookup);
+// Reads everything; takes well under a second. InvalidArgument where
+// options.job does not run.
+HostStatus look_at_host(const EnvironmentLookup& lookup,
+                        const StatusOptions& options = {});
 
 std::string to_text(const HostStatus& status);
 // One object: sizes in bytes, null where they are not known; "gpus", a list

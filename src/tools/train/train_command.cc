@@ -11,12 +11,14 @@
 #include <utility>
 #include <variant>
 
+#include "lockstep/base/error.h"
 #include "src/base/shell_word.h"
 #include "src/base/tf_config.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/placement.h"
 #include "src/store/host_address.h"
 #include "src/tools/job/device_flags.h"
+#include "src/tools/job/input_files.h"
 #include "src/tools/job/job.h"
 
 namespace lockstep {
@@ -102,6 +104,22 @@ void suggest_to_resume(const TrainRequest& request, const SeenRun& run) {
       stderr);
 }
 
+// What every rank would meet. Another program than ours checks itself.
+void check_inputs(const TrainOptions& options,
+                  const EnvironmentLookup& lookup) {
+  if (!lookup(kTrain.variable).value_or("").empty()) return;
+  check_training_data(options.dataset, options.data_dir);
+  check_may_be_model(options.weights);
+  std::error_code unreadable;
+  if (options.resume.empty() || options.resume == "auto") return;
+  if (!std::filesystem::exists(options.resume, unreadable))
+    throw InvalidArgument(
+        fmt::format("there is no checkpoint \"{}\" for --resume: name a file "
+                    "or a folder of --checkpoint-dir, or auto",
+                    options.resume));
+  check_may_be_model(options.resume);
+}
+
 }  // namespace
 
 std::optional<std::string> find_train_program(const EnvironmentLookup& lookup) {
@@ -137,6 +155,7 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = threads_of_rank(launch.binding, processes);
   join_ranks_of_launcher(launch, lookup);
+  check_inputs(request.options, lookup);
   SeenRun seen{.before = checkpoints_in(request.options.checkpoint_dir),
                .result = {}};
   JobView watched = view;
