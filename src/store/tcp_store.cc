@@ -63,12 +63,12 @@ std::unique_ptr<TcpStoreServer> serve_at(int port, const StoreOptions& options,
 // ranks of two programs of one job would mix.
 void refuse_second_server(const TcpEndpoint& endpoint,
                           const ClientIdentity& identity, Deadline deadline) {
-  const std::string url =
-      "tcp://" + host_and_port(endpoint.host, endpoint.port);
+  const StorePlace place{"tcp://" +
+                         host_and_port(endpoint.host, endpoint.port)};
   const Deadline soon = std::min<Deadline>(kOwnAnswer, deadline);
   try {
     const TcpConnection own(connect_once(endpoint.host, endpoint.port, soon),
-                            identity, StoreCall("open_store", url), soon,
+                            identity, StoreCall("open_store", place), soon,
                             nullptr);
   } catch (const Timeout&) {
     return;
@@ -168,7 +168,7 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
       endpoint_(server_ ? endpoint_here(options.bind, server_->port())
                         : std::move(endpoint)),
       identity_(std::move(identity)) {
-  const StoreCall call("open_store", url());
+  const StoreCall call("open_store", place());
   // Only here does a client wait for its server to come up. Later, a server
   // that refuses connections has died.
   idle_.push_back(

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/mutex.h"
+#include "src/base/own_process.h"
 #include "src/comm/group/group_core.h"
 
 namespace lockstep {
@@ -134,8 +135,9 @@ std::shared_ptr<ProcessGroup> Duplicates::take(GroupCore& original,
                     original.identity().name));
   auto group = kept->take(index);
   ProcessGroup* const plain = group.get();
-  return {plain, [kept, group = std::move(group), index](ProcessGroup*) {
-            kept->give_back(index);
+  return {plain, [kept, group = std::move(group), index,
+                  process = ForkCheck()](ProcessGroup*) {
+            if (!process.is_child()) kept->give_back(index);
           }};
 }
 

@@ -1,9 +1,7 @@
 #include "src/comm/group/group_core.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
-#include <atomic>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -15,12 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-// Whether this is the forked child of a process that had loaded this code.
-// Reading it is fast; asking the kernel takes as long as a small operation.
-std::atomic<bool> is_forked{false};
-[[maybe_unused]] const int kForkIsSeen =
-    ::pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
 
 std::shared_ptr<GroupRecorder> make_recorder(
     const std::shared_ptr<World>& world, const GroupIdentity& identity,
@@ -50,7 +42,7 @@ GroupCore::~GroupCore() {
 // A forked child shares the rank's group memory, where peers would take the
 // child's calls for the rank's.
 void GroupCore::check_process() const {
-  if (!is_forked || process_.is_current()) return;
+  if (!process_.is_child()) return;
   throw InvalidArgument(fmt::format(
       "this process was forked from rank {} of group \"{}\", and cannot act "
       "for it\n  next:    call the group in the process that made it, or make "
@@ -78,16 +70,17 @@ std::shared_ptr<Backend> GroupCore::member() const {
 }
 
 std::string GroupCore::backend_name() const {
+  if (process_.is_child()) return "none";
   MutexLock lock(start_order_);
   return backend_ ? std::string(backend_->name()) : "none";
 }
 
 void GroupCore::count_reduced_pass() {
-  if (world_) world_->recorder()->count_reduced_pass();
+  if (world_ && !process_.is_child()) world_->recorder()->count_reduced_pass();
 }
 
 void GroupCore::abort(std::string_view reason) noexcept {
-  if (!process_.is_current()) return;
+  if (process_.is_child()) return;
   std::vector<std::shared_ptr<Backend>> backends;
   {
     MutexLock lock(abort_mutex_);
@@ -97,7 +90,9 @@ void GroupCore::abort(std::string_view reason) noexcept {
   for (const auto& backend : backends) backend->abort(reason);
 }
 
+// A thread of the parent may have held any lock when the child was forked.
 void GroupCore::leave() noexcept {
+  if (process_.is_child()) return;
   if (recorder_) recorder_->leave();
   // The backends leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_group, last_of_device;
@@ -114,8 +109,7 @@ void GroupCore::leave() noexcept {
     last_of_device.swap(device_backend_);
   }
   // The device's backend first, which was made from the CPU's.
-  for (; !abortable.empty(); abortable.pop_back())
-    if (process_.is_current()) abortable.back()->leave();
+  for (; !abortable.empty(); abortable.pop_back()) abortable.back()->leave();
   // After the group, which names its operations in flight while its connections
   // exist.
   duplicates_.leave();
@@ -289,6 +283,7 @@ Work GroupCore::replay(const std::shared_ptr<CapturedGraph>& graph,
 
 std::vector<Work> GroupCore::run_batch(std::span<const Message> messages,
                                        const CallOptions& options) {
+  check_process();
   if (!is_member()) refuse_call();
   const auto operation_of = [](const Message& message) -> Operation {
     const bool sends = message.direction == Message::Direction::kSend;

@@ -229,24 +229,47 @@ bool refuses(const std::function<void()>& call) {
   }
 }
 
-// The same with objects that are destroyed at process exit: a group, a pending
-// work, a store that this process serves. The child calls the group.
+// Whether a forked child may neither wait for `work` nor ask about it.
+bool refuses_the_child(const Work& work) {
+  return refuses([&] { work.wait(); }) &&
+         refuses([&] { work.synchronize(); }) &&
+         refuses([&] { work.order_before(nullptr); }) &&
+         refuses([&] { std::ignore = work.done(); }) &&
+         refuses([&] { std::ignore = work.missing(); }) &&
+         refuses([&] { std::ignore = work.source_rank(); }) &&
+         refuses([&] { wait_for_all(std::span(&work, 1)); });
+}
+
+// The same with objects that are destroyed at process exit: a group, pending
+// works, a store that this process serves. The child calls the group, waits for
+// the works, and uses the store.
 int forked_child_with_static_objects() {
   using std::chrono::minutes;
   static std::shared_ptr<ProcessGroup> group;
   static std::shared_ptr<Store> served;
-  static std::vector<float> never(1);
-  static Work work;
+  static std::vector<float> never(1), sum(1, 1);
+  static Work work, summing;
   const auto world = join();
   group = new_group(*world, std::vector<int>{0, 1});
   served = open_store("tcp://127.0.0.1:0", {.serve = true});
   served->set("kept", to_bytes("yes"), minutes(1));
   work = group->irecv(view(never), 1 - world->rank(), 5);
   for (int turn = 0; turn < 100; ++turn) group->barrier().wait();
+  const auto store = open_job_store();
+  // The other rank comes when the child has ended. (`reference` completes a
+  // collective while it starts it.)
+  const bool early = world->rank() == 0 && group->backend() != "reference";
+  const auto add_up = [] {
+    summing = group->all_reduce(view(sum), ReduceOp::kSum);
+  };
+  if (early) add_up();
   const pid_t child = ::fork();
   if (child == 0) {
     std::vector<float> own(1, 7);
     const bool refused =
+        refuses_the_child(work) && (!early || refuses_the_child(summing)) &&
+        refuses([&] { served->set("kept", to_bytes("no"), minutes(1)); }) &&
+        refuses([&] { store->get("never", minutes(1)); }) &&
         refuses([] { std::ignore = group->barrier(); }) && refuses([&] {
           std::ignore = group->isend(view(own), 1 - group->rank(), 5);
         }) &&
@@ -257,10 +280,14 @@ int forked_child_with_static_objects() {
   }
   int status = 0;
   if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+  store->set("forked/" + std::to_string(world->rank()), {}, minutes(1));
+  store->get("forked/0", minutes(1));
+  if (!early) add_up();
+  summing.wait();
+  if (sum[0] != 2) return 1;
   group->barrier().wait();
   world->barrier().wait();
   if (to_text(served->get("kept", minutes(1))) != "yes") return 1;
-  const auto store = open_job_store();
   const std::int64_t question = ask(*store, world->rank(), minutes(1));
   store->get(answer_key(world->rank(), question), minutes(1));
   say("all are still here, and the watchdog answers");

@@ -135,9 +135,10 @@ TEST(RanksAsProcesses, NeedNoPidfds) {
   }
 }
 
-// Issue 19, point 14.
+// Issue 19, point 14; issue 43, point 5: a child that waited for its parent's
+// operation took the rank's place.
 TEST(RanksAsProcesses, OutliveAForkedChildThatCallsAndDestroysAGroup) {
-  for (const char* backend : {"shm", "gloo", "reference"}) {
+  for (const char* backend : {"shm", "gloo", "hybrid", "reference"}) {
     RankProcesses processes(2,
                             ranks_program("forked_child_with_static_objects"),
                             {std::string("LOCKSTEP_BACKEND=") + backend,
