@@ -24,8 +24,6 @@ class Duplicates::Kept {
   // duplicate.
   using Free = std::array<std::uint8_t, kMost>;
 
-  explicit Kept(std::string group) : group_(std::move(group)) {}
-
   Free free() {
     const MutexLock lock(mutex_);
     Free free;
@@ -40,8 +38,7 @@ class Duplicates::Kept {
     const MutexLock lock(mutex_);
     while (entries_.size() <= index) {
       const int number = static_cast<int>(entries_.size()) + 1;
-      entries_.push_back(
-          {make(number, fmt::format("{} (duplicate {})", group_, number))});
+      entries_.push_back({make(number)});
     }
   }
 
@@ -69,7 +66,6 @@ class Duplicates::Kept {
     std::shared_ptr<ProcessGroup> group;
     bool taken = false;
   };
-  const std::string group_;
   Mutex mutex_;
   std::vector<Entry> entries_ LOCKSTEP_GUARDED_BY(mutex_);
 };
@@ -103,8 +99,7 @@ void combine(GroupCore& group, std::span<std::uint8_t> elements,
 
 }  // namespace
 
-Duplicates::Duplicates(std::string group)
-    : own_(std::make_shared<Kept>(std::move(group))), kept_(own_) {}
+Duplicates::Duplicates() : own_(std::make_shared<Kept>()), kept_(own_) {}
 
 void Duplicates::share(const Duplicates& of_group) {
   kept_ = of_group.kept_;

@@ -30,8 +30,7 @@ GroupCore::GroupCore(std::shared_ptr<Backend> backend, GroupIdentity identity,
       timeout_(timeout),
       world_(std::move(world)),
       recorder_(make_recorder(world_, identity_, backend)),
-      backend_(std::move(backend)),
-      duplicates_(identity_.name) {
+      backend_(std::move(backend)) {
   if (backend_) abortable_.push_back(backend_);
 }
 
@@ -123,9 +122,9 @@ std::shared_ptr<ProcessGroup> GroupCore::duplicate() {
     MutexLock lock(start_order_);
     of_group = of_group_ ? of_group_ : backend;
   }
-  return duplicates_.take(*this, [&](int number, const std::string& name) {
+  return duplicates_.take(*this, [&](int number) {
     GroupIdentity identity = identity_;
-    identity.name = name;
+    identity.part = fmt::format("{}{})", kDuplicatePart, number);
     auto made = std::make_unique<GroupCore>(
         backend->duplicate(identity, number), identity, timeout_, world_);
     made->duplicates_.share(duplicates_);
@@ -238,7 +237,8 @@ Work GroupCore::start_recorded(Backend& backend, Operation& operation) {
   if (log_enabled(LogLevel::kDebug))
     log(LogLevel::kDebug,
         fmt::format("rank {} of {} calls {} (group \"{}\")", identity_.rank,
-                    identity_.size, describe(operation), identity_.name));
+                    identity_.size, describe(operation),
+                    identity_.full_name()));
   Work work = backend.start(operation);
   recorder_->started(number, operation, work);
   return work;

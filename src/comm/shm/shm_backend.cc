@@ -608,7 +608,7 @@ void ShmBackend::leave() noexcept {
     ended_duplicates_ = true;  // leaving one of them ends no other
     broken_ = true;
   }
-  peer_status_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
+  peer_status_.depart(Presence::kLeft, {identity_.rank, kLeftGroup});
   bell_.ring();
 }
 

@@ -1,5 +1,6 @@
 // Tests ranks, as processes, that die or disagree. Deadlines are long: they
 // only keep a failing test from hanging.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,6 +20,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::HasSubstr;
 
 std::vector<std::string> ranks_program(const std::string& name) {
   return {LOCKSTEP_COMM_RANKS, name};
@@ -101,6 +103,24 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
       EXPECT_NE(processes.output(rank).find("all are still here"),
                 std::string::npos);
     }
+  }
+}
+
+// Issue 43, point 16. There is nothing to read in the log of such a rank.
+TEST(RanksAsProcesses, SayThatARankThatEndedWellMadeFewerSteps) {
+  for (const std::string backend : {"shm", "reference", "gloo"}) {
+    RankProcesses processes(2, ranks_program("leave_early"),
+                            {"LOCKSTEP_BACKEND=" + backend});
+    EXPECT_EQ(processes.wait_for_end(1, kTimeout), 0) << processes.output(1);
+    EXPECT_EQ(processes.wait_for_end(0, kTimeout), 10);
+    const std::string& output = processes.output(0);
+    EXPECT_THAT(output, HasSubstr("rank 1 made fewer steps than this rank"));
+    EXPECT_THAT(output,
+                HasSubstr("give every rank as many steps, or see join()"));
+    // A connection that ends does not tell why.
+    EXPECT_EQ(output.find("rank 1's log") != std::string::npos,
+              backend == "gloo")
+        << output;
   }
 }
 

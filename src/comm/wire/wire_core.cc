@@ -45,6 +45,14 @@ Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
 }
 
+// A connection may end without a word; then the fault says no more than that.
+Departure departure_of(const Fault& fault) {
+  if (fault.kind != FaultKind::kPeerGone) return Departure::kInError;
+  return fault.reason.find(fmt::format("({}", kLeftGroup)) != std::string::npos
+             ? Departure::kInGoodOrder
+             : Departure::kUnknown;
+}
+
 // The ranks that were awaited when a deadline passed; empty for all other
 // errors.
 std::optional<std::vector<int>> missing_when_expired(
@@ -401,12 +409,11 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
         "{} failed on rank {} of {} (group \"{}\"): the other ranks gave up on "
         "this rank: {}",
         describe(operation), rank(), size(), identity().name, fault.reason)));
-  const std::string text = fmt::format(
-      "{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"
-      "  next:    read rank {}'s log; the group is unusable, make a new one",
-      describe(operation), rank(), size(), identity().name,
-      name_of_rank(fault.culprit), fault.reason,
-      identity().rank_in_job(fault.culprit));
+  const std::string text =
+      fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is gone: {}{}",
+                  describe(operation), rank(), size(), identity().name,
+                  name_of_rank(fault.culprit), fault.reason,
+                  advice_after(departure_of(fault), identity(), fault.culprit));
   return std::make_exception_ptr(PeerFailure(fault.culprit, text));
 }
 
