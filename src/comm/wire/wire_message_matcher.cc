@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "src/comm/operation/peer_checks.h"
-#include "src/comm/wire/start_thread.h"
+#include "src/comm/operation/start_thread.h"
 
 namespace lockstep {
 namespace {
