@@ -45,12 +45,18 @@ Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
 }
 
-// A connection may end without a word; then the fault says no more than that.
+// Whether `reason` for the end of a connection is that its rank left in good
+// order; ", and its process …" may follow.
+bool is_goodbye(std::string_view reason) {
+  if (!reason.starts_with(kLeftGroup)) return false;
+  reason.remove_prefix(std::string_view(kLeftGroup).size());
+  return reason.empty() || reason.front() == ',' || reason.starts_with(" (");
+}
+
 Departure departure_of(const Fault& fault) {
   if (fault.kind != FaultKind::kPeerGone) return Departure::kInError;
-  return fault.reason.find(fmt::format("({}", kLeftGroup)) != std::string::npos
-             ? Departure::kInGoodOrder
-             : Departure::kUnknown;
+  return is_goodbye(fault.reason) ? Departure::kInGoodOrder
+                                  : Departure::kUnknown;
 }
 
 // The ranks that were awaited when a deadline passed; empty for all other
@@ -138,6 +144,8 @@ std::optional<Fault> WireCore::look_for_fault(Deadline deadline) {
 }
 
 void WireCore::Vigil::check_peers() {
+  // No connection may tell of a rank of this host.
+  if (peer_ == kAnySource && core_.host_.check) core_.host_.check();
   // A store that does not answer does not outlast the wait.
   const Deadline limit =
       std::min(deadline_, Deadline(GroupFault::kStorePatience));
@@ -297,6 +305,8 @@ std::string WireCore::name_of_rank(int rank) const {
 
 // Other ranks read it too, so it names this rank as the one that noticed.
 std::string WireCore::describe_loss(int peer, const std::string& why) const {
+  if (is_goodbye(why))
+    return fmt::format("{} (seen by {})", why, name_of_rank(rank()));
   const auto host = [&](int rank) -> std::string {
     const auto r = index(rank);
     return r < parts_.hosts.size() ? parts_.hosts[r] : "";
@@ -392,9 +402,10 @@ WireCore::Cause WireCore::cause_of(const std::exception_ptr& error,
       return {{FaultKind::kAborted, rank(), sequence, broken.what()}};
     if (abort_notice_)
       if (auto heard = abort_notice_->heard_from(peer)) return {*heard};
+    const bool left = abort_notice_ && abort_notice_->has_said_goodbye(peer);
     return {.fault = {FaultKind::kPeerGone, peer, sequence,
-                      describe_loss(peer, broken.what())},
-            .is_guess = abort_notice_ != nullptr};
+                      describe_loss(peer, left ? kLeftGroup : broken.what())},
+            .is_guess = abort_notice_ != nullptr && !left};
   } catch (const std::exception& other) {
     return {{FaultKind::kAborted, rank(), sequence, other.what()}};
   }
@@ -548,6 +559,7 @@ void WireCore::leave_at_once(const std::string& reason) noexcept {
 }
 
 void WireCore::leave() noexcept {
+  if (abort_notice_) abort_notice_->say_goodbye(rank());
   parts_.transport->leave();
   parts_.fault->let_go_of_store();
 }

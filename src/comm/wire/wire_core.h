@@ -196,6 +196,12 @@ class WireCore {
   // and a Timeout names `peer` first.
   void lost(int peer) { lost_[index(peer)] = true; }
 
+  // Whether `peer` has died, as far as the connection to it tells: it has ended
+  // without a word.
+  bool has_died(int peer) {
+    return abort_notice_ != nullptr && abort_notice_->has_died(peer);
+  }
+
   // Notes the last call of `peer`.
   void saw(int peer, const Signature& signature);
   // Every rank's call had `signature`.
