@@ -21,6 +21,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/net/frame.h"
+#include "src/net/free_port.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/testing/scarce_descriptors.h"
@@ -329,7 +330,7 @@ TEST_F(TcpServer, IsRefusedATokenThatIsTooLongAsItsClientsAre) {
   const auto refused = HasSubstr("LOCKSTEP_TOKEN, has 257 bytes");
   EXPECT_THAT(error_text([&] { TcpStoreServer(kLoopback, 0, token); }),
               refused);
-  for (const int taken : {port(), find_free_port()})
+  for (const int taken : {int{port()}, int{find_free_port()}})
     EXPECT_THAT(error_text([&] {
                   open_store("tcp://127.0.0.1:" + std::to_string(taken),
                              {.token = token, .deadline = kTimeout});

@@ -2,6 +2,7 @@
 // per rank with a launcher's environment. process_fault_test.cc starts it;
 // `lockstep run` can too.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -587,6 +588,48 @@ int poll_a_message() {
   return 0;
 }
 
+// Rank 1 sends memory that no process may read.
+int send_what_cannot_be_read() {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const auto group = join();
+  group->barrier().wait();
+  void* const memory =
+      ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const Buffer bad{memory, kBytes, DataType::kUInt8};
+  std::vector<std::byte> good(kBytes);
+  if (group->rank() == 1)
+    group->send(bad, 0);
+  else
+    group->recv(view_bytes(good), 1);
+  return 0;
+}
+
+// Rank 0 receives from any source while rank 1 dies or, with LEAVES, leaves;
+// then rank 2 sends.
+int receive_from_any_while_one_ends() {
+  using std::chrono::minutes;
+  const auto group = join();
+  const auto store = open_job_store();
+  group->barrier().wait();
+  std::vector<float> values(3, static_cast<float>(group->rank()));
+  if (group->rank() == 0) {
+    const Work receive = group->irecv(view(values), kAnySource);
+    store->set("waits", {}, minutes(2));
+    receive.wait();
+    return values[0] == 2 ? 0 : 1;
+  }
+  store->get("waits", minutes(2));
+  if (group->rank() == 1) {
+    if (std::getenv("LEAVES") == nullptr) ::raise(SIGKILL);
+    destroy_process_group();
+    store->set("left", {}, minutes(2));
+    return 0;
+  }
+  store->get("left", minutes(2));
+  group->send(view(values), 0);
+  return 0;
+}
+
 // One allocation after another fails while rank 0 starts a receive.
 int failing_allocations_of_messages() {
   const auto world = join();
@@ -705,8 +748,8 @@ int planted_race() {
   return 0;
 }
 
-int run(const std::string& name) {
-  const std::map<std::string, std::function<int()>> cases{
+const std::map<std::string, std::function<int()>>& cases() {
+  static const std::map<std::string, std::function<int()>> all{
       {"conformance", conformance},
       {"conformance_on_gpus", conformance_on_gpus},
       {"conformance_without_room", conformance_without_room},
@@ -734,12 +777,18 @@ int run(const std::string& name) {
       {"failing_allocations", failing_allocations},
       {"failing_allocations_of_messages", failing_allocations_of_messages},
       {"poll_a_message", poll_a_message},
+      {"receive_from_any_while_one_ends", receive_from_any_while_one_ends},
       {"short_of_descriptors", short_of_descriptors},
       {"join_twice", join_twice},
       {"planted_race", planted_race},
+      {"send_what_cannot_be_read", send_what_cannot_be_read},
   };
-  const auto found = cases.find(name);
-  if (found == cases.end()) {
+  return all;
+}
+
+int run(const std::string& name) {
+  const auto found = cases().find(name);
+  if (found == cases().end()) {
     say("unknown case " + name);
     return 2;
   }

@@ -20,6 +20,7 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 
 std::vector<std::string> ranks_program(const std::string& name) {
@@ -298,6 +299,36 @@ TEST(AKilledRank, IsNamedToARankThatOnlyPolls) {
     EXPECT_EQ(ranks.wait_for_end(0, kTimeout), 10);
     EXPECT_NE(ranks.output(0).find("PeerFailure of rank 1"), std::string::npos)
         << backend << ": " << ranks.output(0);
+  }
+}
+
+// Issue 43: the kernel refuses to read the memory, and the rank blamed its
+// peer.
+TEST(ARankThatSendsBadMemory, IsTheOneThatIsNamed) {
+  RankProcesses ranks(2, ranks_program("send_what_cannot_be_read"),
+                      {"LOCKSTEP_BACKEND=gloo"});
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(ranks.wait_for_end(rank, kTimeout), 10);
+  EXPECT_THAT(ranks.output(1),
+              AllOf(HasSubstr("Error: send "),
+                    HasSubstr("the memory of a buffer of this rank cannot be "
+                              "read or written")));
+  EXPECT_THAT(ranks.output(0), HasSubstr("PeerFailure of rank 1"));
+}
+
+// Issue 43: on gloo at the deadline.
+TEST(AKilledRank, EndsAReceiveFromAnySourceButARankThatLeavesDoesNot) {
+  for (const std::string backend : {"shm", "gloo", "hybrid"}) {
+    RankProcesses killed(3, ranks_program("receive_from_any_while_one_ends"),
+                         {"LOCKSTEP_BACKEND=" + backend});
+    EXPECT_EQ(killed.wait_for_end(0, kTimeout), 10);
+    EXPECT_THAT(killed.output(0), HasSubstr("PeerFailure of rank 1"))
+        << backend;
+    RankProcesses left(3, ranks_program("receive_from_any_while_one_ends"),
+                       {"LOCKSTEP_BACKEND=" + backend, "LEAVES=1"});
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(left.wait_for_end(rank, kTimeout), 0)
+          << backend << ", rank " << rank << ": " << left.output(rank);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "src/base/exit_status.h"
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/peer_checks.h"
 #include "src/comm/rendezvous/formation.h"
@@ -45,18 +46,13 @@ Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
 }
 
-// Whether `reason` for the end of a connection is that its rank left in good
-// order; ", and its process …" may follow.
-bool is_goodbye(std::string_view reason) {
-  if (!reason.starts_with(kLeftGroup)) return false;
-  reason.remove_prefix(std::string_view(kLeftGroup).size());
-  return reason.empty() || reason.front() == ',' || reason.starts_with(" (");
-}
-
+// A rank leaves in good order before it returns from main(), also where it has
+// failed; only a rank of its host knows how its process ended.
 Departure departure_of(const Fault& fault) {
   if (fault.kind != FaultKind::kPeerGone) return Departure::kInError;
-  return is_goodbye(fault.reason) ? Departure::kInGoodOrder
-                                  : Departure::kUnknown;
+  return fault.reason.find(describe(ExitStatus{})) != std::string::npos
+             ? Departure::kInGoodOrder
+             : Departure::kUnknown;
 }
 
 // The ranks that were awaited when a deadline passed; empty for all other
@@ -305,7 +301,7 @@ std::string WireCore::name_of_rank(int rank) const {
 
 // Other ranks read it too, so it names this rank as the one that noticed.
 std::string WireCore::describe_loss(int peer, const std::string& why) const {
-  if (is_goodbye(why))
+  if (why.starts_with(kLeftGroup))
     return fmt::format("{} (seen by {})", why, name_of_rank(rank()));
   const auto host = [&](int rank) -> std::string {
     const auto r = index(rank);
@@ -532,8 +528,22 @@ std::exception_ptr WireCore::give_up(const Failure& failure) noexcept {
   if (gave_up && fault.culprit != rank() && !is_late)
     return error_beside(fault, failure, std::move(awaited), patience);
   if (fault.culprit == rank() && mine.kind == FaultKind::kAborted)
-    return failure.error;
+    return own_error(failure);
   return error_of(fault, failure.operation);
+}
+
+// The transport does not know the call that it fails.
+std::exception_ptr WireCore::own_error(const Failure& failure) const {
+  try {
+    std::rethrow_exception(failure.error);
+  } catch (const TransportError& error) {
+    return std::make_exception_ptr(
+        Error(fmt::format("{} failed on rank {} of {} (group \"{}\"): {}",
+                          describe(failure.operation), rank(), size(),
+                          identity().name, error.what())));
+  } catch (...) {
+    return failure.error;
+  }
 }
 
 // The error of a rank that ends because another one gave up. If it waits too,

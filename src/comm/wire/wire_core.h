@@ -251,6 +251,7 @@ class WireCore {
   Cause cause_of(const std::exception_ptr& error, const Operation& operation,
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
+  std::exception_ptr own_error(const Failure& failure) const;
   std::string describe_loss(int peer, const std::string& why) const;
   std::vector<int> others() const;
   std::string describe_timeout(const Operation& operation,
