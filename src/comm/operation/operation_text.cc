@@ -16,9 +16,9 @@ std::string advice_after(Departure departure, const GroupIdentity& identity,
   std::string text;
   if (departure != Departure::kInError)
     text = fmt::format(
-        "\n  likely:  {}{} made fewer steps than this rank, as with fewer "
-        "batches, and then ended",
-        ended_well ? "" : "it failed, or ", identity.describe(rank));
+        "\n  likely:  {} made fewer steps than this rank, as with fewer "
+        "batches{}, and then ended",
+        identity.describe(rank), ended_well ? "" : ", or failed");
   text += "\n  next:    ";
   if (!ended_well)
     text += fmt::format("read rank {}'s log; ", identity.rank_in_job(rank));

@@ -10,8 +10,9 @@
 
 namespace lockstep {
 
-// What is known of a rank that is gone and that another one still needs.
-enum class Departure { kInGoodOrder, kInError, kUnknown };
+// What is known of a rank that is gone and that another one still needs. kLeft:
+// it left the group, and may have failed before.
+enum class Departure { kInGoodOrder, kLeft, kInError };
 
 // The lines of the error for `rank` that give the likely cause and the next
 // step.

@@ -132,9 +132,9 @@ class ReferenceBackend final
         found == 2
             ? "its process ended"
             : to_text(store_->get(gone_key(owner), deadline, &cancelled_));
-    const Departure departure = found == 2             ? Departure::kUnknown
-                                : reason == kLeftGroup ? Departure::kInGoodOrder
-                                                       : Departure::kInError;
+    const Departure departure = found != 2 && reason == kLeftGroup
+                                    ? Departure::kInGoodOrder
+                                    : Departure::kInError;
     throw PeerFailure(
         owner,
         fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is gone: "

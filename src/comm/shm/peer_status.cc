@@ -70,7 +70,7 @@ Departure PeerStatus::departure_of(int rank) const {
   const auto status = exit_status_of((*processes_)[rank]);
   if (status && !status->ended_well()) return Departure::kInError;
   return status || presence == Presence::kLeft ? Departure::kInGoodOrder
-                                               : Departure::kUnknown;
+                                               : Departure::kInError;
 }
 
 bool PeerStatus::has_left(int rank) const {

@@ -118,7 +118,7 @@ TEST(RanksAsProcesses, SayThatARankThatEndedWellMadeFewerSteps) {
     EXPECT_THAT(output, HasSubstr("rank 1 made fewer steps than this rank"));
     EXPECT_THAT(output,
                 HasSubstr("give every rank as many steps, or see join()"));
-    // A connection that ends does not tell why.
+    // A goodbye does not tell whether the rank has failed.
     EXPECT_EQ(output.find("rank 1's log") != std::string::npos,
               backend == "gloo")
         << output;

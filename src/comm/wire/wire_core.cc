@@ -46,13 +46,15 @@ Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
 }
 
-// A rank leaves in good order before it returns from main(), also where it has
-// failed; only a rank of its host knows how its process ended.
+// A rank leaves before it returns from main(), also where it has failed; only a
+// rank of its host knows how its process ended.
 Departure departure_of(const Fault& fault) {
-  if (fault.kind != FaultKind::kPeerGone) return Departure::kInError;
+  if (fault.kind != FaultKind::kPeerGone ||
+      !fault.reason.starts_with(kLeftGroup))
+    return Departure::kInError;
   return fault.reason.find(describe(ExitStatus{})) != std::string::npos
              ? Departure::kInGoodOrder
-             : Departure::kUnknown;
+             : Departure::kLeft;
 }
 
 // The ranks that were awaited when a deadline passed; empty for all other
