@@ -7,12 +7,12 @@
 namespace lockstep {
 namespace {
 
-std::atomic<unsigned> depth{0};
+std::atomic<unsigned> forks{0};
 [[maybe_unused]] const int kForkIsSeen =
-    ::pthread_atfork(nullptr, nullptr, [] { ++depth; });
+    ::pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
 }  // namespace
 
-unsigned fork_depth() noexcept { return depth.load(std::memory_order_relaxed); }
+unsigned fork_depth() noexcept { return forks.load(std::memory_order_relaxed); }
 
 }  // namespace lockstep
