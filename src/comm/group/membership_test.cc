@@ -31,8 +31,9 @@ TEST(Membership, OfAProgramStartedAloneIsAWorldOfOne) {
 TEST(Membership, NamesTheVariableOfALaunchersStoreThatIsNone) {
   Settings settings = settings_of(0, 2);
   settings.store = "node-a:4000";
-  EXPECT_EQ(refusal({}, settings).find("the environment variable "
-                                       "LOCKSTEP_STORE: \"node-a:4000\""),
+  EXPECT_EQ(refusal({}, settings)
+                .find("the environment variable "
+                      "LOCKSTEP_STORE: \"node-a:4000\""),
             0U);
 }
 
