@@ -1,5 +1,5 @@
-// What backends share about the ranks that a rank waits for: how often it checks
-// whether they are alive, and a word for one that has left.
+// What backends share about the ranks that a rank waits for: how often it
+// checks whether they are alive, and a word for one that has left.
 #pragma once
 
 #include <chrono>
