@@ -104,6 +104,31 @@ TEST(Settings, RefusesWhatIsNoNumberAndNamesTheVariable) {
         << text;
 }
 
+// Issue 43, point 17. An empty RANK stays an error, see above.
+TEST(Settings, TakeAnEmptyVariableForUnset) {
+  const Settings defaults = read({});
+  const Settings settings = read({{"LOCKSTEP_BACKEND", ""},
+                                  {"LOCKSTEP_WIRE", ""},
+                                  {"LOCKSTEP_CHECK", ""},
+                                  {"LOCKSTEP_LOG", ""},
+                                  {"LOCKSTEP_STORE", ""},
+                                  {"LOCKSTEP_TIMEOUT", ""},
+                                  {"LOCKSTEP_HEAP_BYTES", ""},
+                                  {"LOCKSTEP_SHARE_GPUS", ""},
+                                  {"MASTER_ADDR", ""},
+                                  {"MASTER_PORT", ""}});
+  EXPECT_EQ(settings.backend, defaults.backend);
+  EXPECT_EQ(settings.wire, defaults.wire);
+  EXPECT_EQ(settings.check, defaults.check);
+  EXPECT_EQ(settings.log_level, defaults.log_level);
+  EXPECT_EQ(settings.store, std::nullopt);
+  EXPECT_EQ(settings.timeout, defaults.timeout);
+  EXPECT_EQ(settings.heap_bytes, defaults.heap_bytes);
+  EXPECT_FALSE(settings.share_gpus);
+  EXPECT_EQ(settings.master_address, std::nullopt);
+  EXPECT_EQ(settings.master_port, std::nullopt);
+}
+
 TEST(Settings, RefusesARankBeyondTheWorldSize) {
   EXPECT_NE(message_of({{"RANK", "4"}, {"WORLD_SIZE", "4"}})
                 .find("RANK must be at most 3"),

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -27,6 +28,17 @@ std::optional<Number> read_number(const EnvironmentLookup& lookup,
 }
 
 }  // namespace
+
+EnvironmentLookup without_empty(EnvironmentLookup lookup) {
+  return [lookup = std::move(lookup)](
+             const std::string& name) -> std::optional<std::string> {
+    auto value = lookup(name);
+    if (!value || !value->empty()) return value;
+    for (const char* start : {"LOCKSTEP_", "MASTER_", "TORCHELASTIC_"})
+      if (name.starts_with(start)) return std::nullopt;
+    return value;
+  };
+}
 
 std::optional<std::int64_t> read_integer(const EnvironmentLookup& lookup,
                                          const char* name, std::int64_t least,

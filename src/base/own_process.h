@@ -28,6 +28,20 @@ class OwnProcess {
   pid_t number_ = ::getpid();
 };
 
+// How many calls of fork() lie between the process that loaded this code and
+// this one.
+unsigned fork_depth() noexcept;
+
+// The same for calls that take no longer than a question to the kernel.
+class ForkCheck {
+ public:
+  // Whether fork() made this process from the one in which the object was made.
+  bool is_child() const { return depth_ != fork_depth(); }
+
+ private:
+  unsigned depth_ = fork_depth();
+};
+
 template <class T>
 class DeleteInOwnProcess {
  public:

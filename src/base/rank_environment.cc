@@ -248,7 +248,8 @@ void check_world_of_mpirun(const EnvironmentLookup& lookup,
       *world_size, *processes, name, name));
 }
 
-RankEnvironment read_rank_environment(const EnvironmentLookup& lookup) {
+RankEnvironment read_rank_environment(const EnvironmentLookup& environment) {
+  const EnvironmentLookup lookup = without_empty(environment);
   RankEnvironment found;
   if (is_set(lookup, kTorchrun)) {
     found.launcher = StartedBy::kTorchrun;

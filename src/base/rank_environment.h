@@ -50,7 +50,7 @@ struct RankEnvironment {
   std::optional<int> pmi_descriptor;
 };
 
-RankEnvironment read_rank_environment(const EnvironmentLookup& lookup);
+RankEnvironment read_rank_environment(const EnvironmentLookup& environment);
 
 // Whether a launcher sets `variable` for each job, so that a process of another
 // job must not inherit it. Those of an outer torchrun would make a PyTorch

@@ -49,7 +49,8 @@ std::string_view name_of(OperationCheck check) {
   return name_of(kChecks, check);
 }
 
-Settings Settings::read(const EnvironmentLookup& lookup) {
+Settings Settings::read(const EnvironmentLookup& environment) {
+  const EnvironmentLookup lookup = without_empty(environment);
   using Seconds = std::chrono::duration<double>;
   constexpr double kYear = 365.0 * 24 * 3600;
   Settings settings;

@@ -98,8 +98,9 @@ struct Settings : RankEnvironment {
 
   static Settings from_environment();
 
-  // Reads the settings through `lookup`.
-  static Settings read(const EnvironmentLookup& lookup);
+  // Reads the settings from `environment`, in which an empty variable of
+  // Lockstep's counts as unset.
+  static Settings read(const EnvironmentLookup& environment);
 };
 
 }  // namespace lockstep

@@ -75,6 +75,11 @@ int listen_at_address(FileDescriptor& socket, const SocketAddress& address) {
   return 0;
 }
 
+// For a host that has no connections to itself.
+constexpr const char* kMakeLoopback =
+    "bring up this host's loopback interface: ip link set lo up; ip address "
+    "add 127.0.0.1/8 dev lo";
+
 [[noreturn]] void fail_to_listen(const std::string& host, int port,
                                  int error_number) {
   const char* next = "use an address of this host";
@@ -82,6 +87,8 @@ int listen_at_address(FileDescriptor& socket, const SocketAddress& address) {
     next =
         "end the program that holds the port (ss -ltnp shows it), choose "
         "another port, or port 0 for any free one";
+  if (error_number == EADDRNOTAVAIL && is_loopback_everywhere(host))
+    next = kMakeLoopback;
   if (error_number == EACCES) next = "choose a port above 1023";
   const std::string text =
       fmt::format("could not listen at {}: {}\n  next:    {}",
@@ -158,11 +165,13 @@ struct Attempt {
   FileDescriptor socket;
   std::string failure;
   bool is_refused = false;
+  bool is_vain = false;  // a retry meets the same
 };
 
 Attempt attempt(const std::vector<SocketAddress>& addresses, Deadline deadline,
                 const Cancellation* cancellation) {
   int error_number = EADDRNOTAVAIL;
+  bool lacks_loopback = false;
   for (const SocketAddress& address : addresses) {
     FileDescriptor socket;
     error_number = connect_to_address(
@@ -172,7 +181,12 @@ Attempt attempt(const std::vector<SocketAddress>& addresses, Deadline deadline,
     if (error_number == ECANCELED)
       throw Cancelled(
           fmt::format("connecting to {} was cancelled", address.text()));
+    lacks_loopback = address.is_loopback() && error_number == ENETUNREACH;
   }
+  if (lacks_loopback)
+    return {.failure = fmt::format("{}\n  next:    {}", reason(error_number),
+                                   kMakeLoopback),
+            .is_vain = true};
   return {{}, reason(error_number), error_number == ECONNREFUSED};
 }
 
@@ -266,7 +280,8 @@ FileDescriptor connect_to(const std::string& host, int port, Deadline deadline,
   bool warned = false;
   while (true) {
     Attempt made = attempt(host, port, deadline, cancellation);
-    if (made.socket) return std::move(made.socket);
+    if (made.socket || made.is_vain)
+      return socket_of(std::move(made), host_and_port(host, port));
     if (!std::exchange(told, true))
       log(LogLevel::kInfo,
           fmt::format("waiting for {}: {}", host_and_port(host, port),

@@ -3,10 +3,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sched.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <thread>
 #include <utility>
@@ -16,6 +19,7 @@
 #include "src/base/testing/test_timeout.h"
 #include "src/net/free_port.h"
 #include "src/net/socket_address.h"
+#include "src/net/testing/another_user.h"
 #include "src/net/testing/scarce_descriptors.h"
 #include "src/net/unix_socket.h"
 #include "src/net/wait.h"
@@ -66,6 +70,26 @@ TEST(SocketAddress, NamesTheHostThatNobodyKnows) {
   const std::string message =
       error_text<NetworkError>([] { resolve("no-such-host.invalid", 80); });
   EXPECT_TRUE(contains(message, "\"no-such-host.invalid\"")) << message;
+}
+
+// Issue 43, point 17: a rank waited for its own store until the deadline. The
+// child is in a network of its own, where nothing is up.
+TEST(Socket, SaysThatTheLoopbackInterfaceIsDown) {
+  LOCKSTEP_NEEDS_ROOT();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const bool apart = ::unshare(CLONE_NEWNET) == 0;
+    const std::string message =
+        error_text<NetworkError>([] { connect_to(kHost, 29500, kTimeout); });
+    const bool said =
+        apart && contains(message, "could not connect to 127.0.0.1:29500") &&
+        contains(message, "ip link set lo up");
+    if (!said) std::fputs(message.c_str(), stderr);
+    ::_exit(said ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Socket, CarriesBytesBothWays) {

@@ -107,8 +107,7 @@ class FileStore final : public Store {
   auto wait(const StoreCall& call, WaitLimits limits, const Look& look);
   std::optional<Found> look(std::span<const std::string> keys) const;
 
-  const std::string url_;
-  // The process that opened it; a forked child's copy does nothing.
+  const StorePlace place_;
 
   // The file's lock excludes other processes, this mutex other threads. A
   // waiting call holds neither.
@@ -134,8 +133,8 @@ auto FileStore::locked(Access access, const StoreCall& call, WaitLimits limits,
 }
 
 FileStore::FileStore(const std::string& path, const StoreOptions& options)
-    : url_("file://" + path) {
-  const StoreCall call("open_store", url_);
+    : place_{"file://" + path} {
+  const StoreCall call("open_store", place_);
   const std::uint64_t job = job_number(options.token);
   Backoff backoff(1ms, 50ms);
   while (true) {
@@ -153,7 +152,7 @@ FileStore::FileStore(const std::string& path, const StoreOptions& options)
 
 FileStore::~FileStore() {
   try {
-    const StoreCall call("~Store", url_);
+    const StoreCall call("~Store", place_);
     locked(Access::kWrite, call, {kLongestFarewell}, [this] {
       if (will_)
         for (const std::string& key : will_->first)
@@ -162,7 +161,7 @@ FileStore::~FileStore() {
     });
   } catch (const Error& error) {
     log(LogLevel::kWarn,
-        fmt::format("leaving {} failed: {}", url_, error.what()));
+        fmt::format("leaving {} failed: {}", place_.url, error.what()));
   }
 }
 
@@ -199,14 +198,14 @@ auto FileStore::wait(const StoreCall& call, WaitLimits limits,
 
 void FileStore::set(std::string_view key, std::span<const std::byte> value,
                     Deadline deadline) {
-  const StoreCall call("set", key, url_);
+  const StoreCall call("set", key, place_);
   call.check(value);
   locked(Access::kWrite, call, {deadline}, [&] { log_->set(key, value); });
 }
 
 Bytes FileStore::get(std::string_view key, Deadline deadline,
                      const Cancellation* cancellation) {
-  const StoreCall call("get", key, url_);
+  const StoreCall call("get", key, place_);
   const std::array keys{std::string(key)};
   return wait(call, {deadline, cancellation}, [&] { return look(keys); }).value;
 }
@@ -214,7 +213,7 @@ Bytes FileStore::get(std::string_view key, Deadline deadline,
 std::vector<Bytes> FileStore::multi_get(std::span<const std::string> keys,
                                         Deadline deadline,
                                         const Cancellation* cancellation) {
-  const StoreCall call("multi_get", keys, url_);
+  const StoreCall call("multi_get", keys, place_);
   return wait(call, {deadline, cancellation},
               [&]() -> std::optional<std::vector<Bytes>> {
                 const auto values = log_->table().find_all(keys);
@@ -228,13 +227,13 @@ std::vector<Bytes> FileStore::multi_get(std::span<const std::string> keys,
 std::size_t FileStore::wait_any(std::span<const std::string> keys,
                                 Deadline deadline,
                                 const Cancellation* cancellation) {
-  const StoreCall call("wait_any", keys, url_);
+  const StoreCall call("wait_any", keys, place_);
   return wait(call, {deadline, cancellation}, [&] { return look(keys); }).index;
 }
 
 std::int64_t FileStore::add(std::string_view key, std::int64_t amount,
                             Deadline deadline) {
-  const StoreCall call("add", key, url_);
+  const StoreCall call("add", key, place_);
   return locked(Access::kWrite, call, {deadline}, [&] {
     const std::int64_t sum = log_->table().sum(key, amount);
     log_->set(key, to_bytes(std::to_string(sum)));
@@ -245,7 +244,7 @@ std::int64_t FileStore::add(std::string_view key, std::int64_t amount,
 Bytes FileStore::compare_and_set(
     std::string_view key, std::optional<std::span<const std::byte>> expected,
     std::span<const std::byte> desired, Deadline deadline) {
-  const StoreCall call("compare_and_set", key, url_);
+  const StoreCall call("compare_and_set", key, place_);
   if (expected) call.check(*expected);
   call.check(desired);
   return locked(Access::kWrite, call, {deadline}, [&] {
@@ -256,14 +255,14 @@ Bytes FileStore::compare_and_set(
 }
 
 bool FileStore::erase(std::string_view key, Deadline deadline) {
-  const StoreCall call("erase", key, url_);
+  const StoreCall call("erase", key, place_);
   return locked(Access::kWrite, call, {deadline},
                 [&] { return log_->erase(key); });
 }
 
 void FileStore::set_last_will(const std::vector<std::string>& keys,
                               std::span<const std::byte> value, Deadline) {
-  const StoreCall call("set_last_will", keys, url_);
+  const StoreCall call("set_last_will", keys, place_);
   call.check(value);
   const MutexLock lock(mutex_);
   will_.emplace(keys, Bytes(value.begin(), value.end()));

@@ -16,7 +16,7 @@ Bytes RequestStore::take_value(Answer answer) {
 
 void RequestStore::set(std::string_view key, std::span<const std::byte> value,
                        Deadline deadline) {
-  const StoreCall call("set", key, url_);
+  const StoreCall call("set", key, place_);
   call.check(value);
   Request request{.kind = RequestKind::kSet, .keys = {key}};
   request.value = value;
@@ -25,7 +25,7 @@ void RequestStore::set(std::string_view key, std::span<const std::byte> value,
 
 Bytes RequestStore::get(std::string_view key, Deadline deadline,
                         const Cancellation* cancellation) {
-  const StoreCall call("get", key, url_);
+  const StoreCall call("get", key, place_);
   Request request{.kind = RequestKind::kGet, .keys = {key}};
   return carry_out(call, request, deadline, cancellation);
 }
@@ -33,7 +33,7 @@ Bytes RequestStore::get(std::string_view key, Deadline deadline,
 std::vector<Bytes> RequestStore::multi_get(std::span<const std::string> keys,
                                            Deadline deadline,
                                            const Cancellation* cancellation) {
-  const StoreCall call("multi_get", keys, url_);
+  const StoreCall call("multi_get", keys, place_);
   Request request{.kind = RequestKind::kMultiGet};
   request.keys.assign(keys.begin(), keys.end());
   auto values = parse_values(carry_out(call, request, deadline, cancellation));
@@ -46,7 +46,7 @@ std::vector<Bytes> RequestStore::multi_get(std::span<const std::string> keys,
 std::size_t RequestStore::wait_any(std::span<const std::string> keys,
                                    Deadline deadline,
                                    const Cancellation* cancellation) {
-  const StoreCall call("wait_any", keys, url_);
+  const StoreCall call("wait_any", keys, place_);
   Request request{.kind = RequestKind::kWaitAny};
   request.keys.assign(keys.begin(), keys.end());
   const Bytes index = carry_out(call, request, deadline, cancellation);
@@ -55,7 +55,7 @@ std::size_t RequestStore::wait_any(std::span<const std::string> keys,
 
 std::int64_t RequestStore::add(std::string_view key, std::int64_t amount,
                                Deadline deadline) {
-  const StoreCall call("add", key, url_);
+  const StoreCall call("add", key, place_);
   Request request{.kind = RequestKind::kAdd, .keys = {key}, .amount = amount};
   return parse_number(carry_out(call, request, deadline, nullptr));
 }
@@ -63,7 +63,7 @@ std::int64_t RequestStore::add(std::string_view key, std::int64_t amount,
 Bytes RequestStore::compare_and_set(
     std::string_view key, std::optional<std::span<const std::byte>> expected,
     std::span<const std::byte> desired, Deadline deadline) {
-  const StoreCall call("compare_and_set", key, url_);
+  const StoreCall call("compare_and_set", key, place_);
   if (expected) call.check(*expected);
   call.check(desired);
   Request request{.kind = RequestKind::kCompareAndSet, .keys = {key}};
@@ -73,7 +73,7 @@ Bytes RequestStore::compare_and_set(
 }
 
 bool RequestStore::erase(std::string_view key, Deadline deadline) {
-  const StoreCall call("erase", key, url_);
+  const StoreCall call("erase", key, place_);
   Request request{.kind = RequestKind::kErase, .keys = {key}};
   return parse_number(carry_out(call, request, deadline, nullptr)) != 0;
 }
@@ -81,7 +81,7 @@ bool RequestStore::erase(std::string_view key, Deadline deadline) {
 void RequestStore::set_last_will(const std::vector<std::string>& keys,
                                  std::span<const std::byte> value,
                                  Deadline deadline) {
-  const StoreCall call("set_last_will", keys, url_);
+  const StoreCall call("set_last_will", keys, place_);
   call.check(value);
   Request request{.kind = RequestKind::kSetLastWill,
                   .keys = {keys.begin(), keys.end()}};
@@ -90,7 +90,7 @@ void RequestStore::set_last_will(const std::vector<std::string>& keys,
 }
 
 void RequestStore::withdraw_last_will(Deadline deadline) {
-  const StoreCall call("withdraw_last_will", url_);
+  const StoreCall call("withdraw_last_will", place_);
   Request request{.kind = RequestKind::kWithdrawLastWill};
   carry_out(call, request, deadline, nullptr);
 }

@@ -36,9 +36,9 @@ class RequestStore : public Store {
 
  protected:
   // `url` names the store in messages.
-  explicit RequestStore(std::string url) : url_(std::move(url)) {}
+  explicit RequestStore(std::string url) : place_{std::move(url)} {}
 
-  const std::string& url() const { return url_; }
+  const StorePlace& place() const { return place_; }
 
   // The value of an answer; InvalidArgument for a refusal.
   static Bytes take_value(Answer answer);
@@ -50,7 +50,7 @@ class RequestStore : public Store {
                           Deadline deadline,
                           const Cancellation* cancellation) = 0;
 
-  const std::string url_;
+  const StorePlace place_;
 };
 
 }  // namespace lockstep

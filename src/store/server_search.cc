@@ -93,13 +93,13 @@ class Passes {
   }
 
   Finding look(const SocketAddress& address, Deadline deadline) const {
-    const std::string url =
-        "tcp://" + host_and_port(places_.host, address.port());
+    const StorePlace place{"tcp://" +
+                           host_and_port(places_.host, address.port())};
     try {
       FileDescriptor socket =
           connect_once(address, std::min<Deadline>(kConnectPatience, deadline));
       auto connection = std::make_unique<TcpConnection>(
-          std::move(socket), identity_, StoreCall("open_store", url),
+          std::move(socket), identity_, StoreCall("open_store", place),
           std::min<Deadline>(patience_, deadline), nullptr);
       return {
           .sight = Sight::kServer,

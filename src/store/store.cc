@@ -11,22 +11,28 @@
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kMemory = "memory:";
 constexpr std::string_view kFile = "file://";
 
 }  // namespace
 
+void check_store_url(const std::string& url) {
+  if (url == kMemory) return;
+  if (url.starts_with(kTcpScheme))
+    parse_tcp_url(url);
+  else if (!url.starts_with(kFile))
+    refuse_url(url, "it starts with an unknown scheme");
+  else if (!url.substr(kFile.size()).starts_with('/'))
+    refuse_url(url, "the path must start with /, as in file:///tmp/job");
+}
+
 std::shared_ptr<Store> open_store(const std::string& url,
                                   const StoreOptions& options) {
-  if (url == "memory:") return make_memory_store();
-  if (url.starts_with(kFile)) {
-    const std::string path = url.substr(kFile.size());
-    if (!path.starts_with('/'))
-      refuse_url(url, "the path must start with /, as in file:///tmp/job");
-    return open_file_store(path, options);
-  }
-  if (url.starts_with(kTcpScheme))
-    return open_tcp_store(parse_tcp_url(url), options);
-  refuse_url(url, "it starts with an unknown scheme");
+  check_store_url(url);
+  if (url == kMemory) return make_memory_store();
+  if (url.starts_with(kFile))
+    return open_file_store(url.substr(kFile.size()), options);
+  return open_tcp_store(parse_tcp_url(url), options);
 }
 
 std::shared_ptr<Store> with_prefix(std::shared_ptr<Store> store,

@@ -20,15 +20,26 @@ void check_key(const char* method, std::string_view key) {
 
 }  // namespace
 
+StoreCall::StoreCall(const char* method, const StorePlace& place)
+    : method_(method), url_(place.url) {
+  if (!place.process.is_child()) return;
+  throw InvalidArgument(fmt::format(
+      "{} at {}: this process was forked from the one that opened the store, "
+      "and cannot use its connection\n  next:    open the store here, too",
+      method, url_));
+}
+
 StoreCall::StoreCall(const char* method, std::string_view key,
-                     std::string_view url)
-    : method_(method), key_(key), url_(url) {
+                     const StorePlace& place)
+    : StoreCall(method, place) {
+  key_ = key;
   check_key(method, key);
 }
 
 StoreCall::StoreCall(const char* method, std::span<const std::string> keys,
-                     std::string_view url)
-    : method_(method), keys_(keys), url_(url) {
+                     const StorePlace& place)
+    : StoreCall(method, place) {
+  keys_ = keys;
   if (keys.empty())
     throw InvalidArgument(fmt::format(
         "{}: the list of keys is empty; there is nothing to wait for", method));

@@ -12,6 +12,7 @@
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
+#include "src/base/own_process.h"
 #include "src/net/wait.h"
 
 namespace lockstep {
@@ -22,16 +23,23 @@ class StoreEnded : public NetworkError {
   using NetworkError::NetworkError;
 };
 
+// A store as its calls see it.
+struct StorePlace {
+  std::string url{};    // names the store in messages
+  ForkCheck process{};  // that has opened it
+};
+
 // A view of the caller's arguments, which must outlive it. The constructor
-// checks the keys against the limits of Store: InvalidArgument.
+// throws InvalidArgument for keys beyond the limits of Store, and in a forked
+// child of the process that opened the store: the two share its connections,
+// and its lock on a file.
 class StoreCall {
  public:
-  // `method` is the called method's name; `url` names the store in messages.
-  StoreCall(const char* method, std::string_view url)
-      : method_(method), url_(url) {}
-  StoreCall(const char* method, std::string_view key, std::string_view url);
+  // `method` is the called method's name.
+  StoreCall(const char* method, const StorePlace& place);
+  StoreCall(const char* method, std::string_view key, const StorePlace& place);
   StoreCall(const char* method, std::span<const std::string> keys,
-            std::string_view url);
+            const StorePlace& place);
 
   // InvalidArgument when `value` exceeds the limit.
   void check(std::span<const std::byte> value) const;

@@ -26,7 +26,6 @@ Bytes store_preamble();
 // preamble of this protocol.
 std::optional<std::uint8_t> read_preamble(std::span<const std::byte> bytes);
 
-constexpr std::size_t kMaxTokenBytes = 256;
 // The longest frames: from a client that has not yet proved that it has the
 // job's token, and from any other client (a compare_and_set of two large
 // values).

@@ -3,6 +3,8 @@
 #include "lockstep/store/store.h"
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -124,6 +126,33 @@ TEST_P(EveryStore, TakesValuesUpToTheLimitAndNoLonger) {
   EXPECT_THROW(store->compare_and_set("key", value, {}, kTimeout),
                InvalidArgument);
   EXPECT_FALSE(store->erase("other", kTimeout));
+}
+
+// A file's lock belongs to the parent and the child together: both could write
+// at a time.
+TEST_P(EveryStore, RefusesAForkedChildOfTheProcessThatOpenedIt) {
+  const auto store = open();
+  store->set("key", to_bytes("parent"), kTimeout);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto refuses = [](const auto& call) {
+      return error_text<InvalidArgument>(call).find(
+                 "this process was forked") != std::string::npos;
+    };
+    const bool refused =
+        refuses([&] { store->set("key", to_bytes("child"), kTimeout); }) &&
+        refuses([&] { store->get("key", kTimeout); }) && refuses([&] {
+          store->wait_any(std::vector<std::string>{"key"}, kTimeout);
+        }) &&
+        refuses([&] { store->add("number", 1, kTimeout); }) &&
+        refuses([&] { store->erase("key", kTimeout); }) &&
+        refuses([&] { store->set_last_will({"key"}, {}, kTimeout); });
+    ::_exit(refused ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(text_of(*store, "key"), "parent");
 }
 
 TEST_P(EveryStore, LetsAGetWaitForItsKey) {

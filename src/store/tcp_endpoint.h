@@ -21,6 +21,9 @@ struct TcpEndpoint {
   int port = 0;
 };
 
+// Throws InvalidArgument, as open_store() does, for what is no url of a store.
+void check_store_url(const std::string& url);
+
 // Host and port of tcp://host:port.
 TcpEndpoint parse_tcp_url(const std::string& url);
 

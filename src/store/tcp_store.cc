@@ -51,24 +51,31 @@ void warn_of_foreign_address(const TcpEndpoint& endpoint) {
 
 std::unique_ptr<TcpStoreServer> serve_at(int port, const StoreOptions& options,
                                          const std::string& job = {}) {
-  if (!options.bind.empty())
+  if (options.bind.empty())
+    return std::make_unique<TcpStoreServer>(listen_everywhere(port),
+                                            options.token,
+                                            TcpStoreServerOptions{.job = job});
+  try {
     return std::make_unique<TcpStoreServer>(options.bind, port, options.token,
                                             TcpStoreServerOptions{.job = job});
-  return std::make_unique<TcpStoreServer>(listen_everywhere(port),
-                                          options.token,
-                                          TcpStoreServerOptions{.job = job});
+  } catch (const PortTaken&) {
+    throw;
+  } catch (const NetworkError& error) {
+    throw NetworkError(fmt::format("{} (LOCKSTEP_STORE_BIND is \"{}\")",
+                                   error.what(), options.bind));
+  }
 }
 
 // Throws if a store of the same job, with the same token, is at `endpoint`: the
 // ranks of two programs of one job would mix.
 void refuse_second_server(const TcpEndpoint& endpoint,
                           const ClientIdentity& identity, Deadline deadline) {
-  const std::string url =
-      "tcp://" + host_and_port(endpoint.host, endpoint.port);
+  const StorePlace place{"tcp://" +
+                         host_and_port(endpoint.host, endpoint.port)};
   const Deadline soon = std::min<Deadline>(kOwnAnswer, deadline);
   try {
     const TcpConnection own(connect_once(endpoint.host, endpoint.port, soon),
-                            identity, StoreCall("open_store", url), soon,
+                            identity, StoreCall("open_store", place), soon,
                             nullptr);
   } catch (const Timeout&) {
     return;
@@ -168,7 +175,7 @@ TcpStore::TcpStore(TcpEndpoint endpoint, const StoreOptions& options,
       endpoint_(server_ ? endpoint_here(options.bind, server_->port())
                         : std::move(endpoint)),
       identity_(std::move(identity)) {
-  const StoreCall call("open_store", url());
+  const StoreCall call("open_store", place());
   // Only here does a client wait for its server to come up. Later, a server
   // that refuses connections has died.
   idle_.push_back(
@@ -280,6 +287,7 @@ Bytes TcpStore::carry_out_on_will(const StoreCall& call, Request& request,
 
 std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
                                       const StoreOptions& options) {
+  check_token(options.token);
   std::unique_ptr<TcpStoreServer> server;
   if (options.serve) {
     if (options.bind.empty()) warn_of_foreign_address(endpoint);
@@ -294,6 +302,7 @@ std::shared_ptr<Store> open_tcp_store(TcpEndpoint endpoint,
 
 std::shared_ptr<Store> open_tcp_store(const DerivedEndpoint& endpoint,
                                       const StoreOptions& options) {
+  check_token(options.token);
   const ClientIdentity identity{options.token, endpoint.job};
   TcpEndpoint place = endpoint.first;
   ServerPlaces places{place.host, {place.port}};

@@ -400,10 +400,7 @@ TcpStoreServer::~TcpStoreServer() = default;
 
 void TcpStoreServer::serve(FileDescriptor listener, std::string token,
                            const TcpStoreServerOptions& options) {
-  if (token.size() > kMaxTokenBytes)
-    throw InvalidArgument(
-        fmt::format("the job token has {} bytes; it may have at most {}",
-                    token.size(), kMaxTokenBytes));
+  check_token(token);
   // An inherited listener may block, and the loop must not wait when a client
   // has left before accept().
   const int flags = ::fcntl(listener.get(), F_GETFL);

@@ -21,6 +21,7 @@
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/net/frame.h"
+#include "src/net/free_port.h"
 #include "src/net/socket.h"
 #include "src/net/socket_address.h"
 #include "src/net/testing/scarce_descriptors.h"
@@ -321,8 +322,20 @@ TEST_F(TcpServer, RefusesAnAddressThatThisHostDoesNotHave) {
   // TEST-NET-1, RFC 5737: an unused address.
   EXPECT_THROW(TcpStoreServer("192.0.2.1", 0, ""), NetworkError);
   EXPECT_THROW(TcpStoreServer("no-such-host.invalid", 0, ""), NetworkError);
-  EXPECT_THROW(TcpStoreServer(kLoopback, 0, std::string(257, 't')),
-               InvalidArgument);
+}
+
+// Issue 43: the client waited as if no process served.
+TEST_F(TcpServer, IsRefusedATokenThatIsTooLongAsItsClientsAre) {
+  const std::string token(257, 't');
+  const auto refused = HasSubstr("LOCKSTEP_TOKEN, has 257 bytes");
+  EXPECT_THAT(error_text([&] { TcpStoreServer(kLoopback, 0, token); }),
+              refused);
+  for (const int taken : {int{port()}, int{find_free_port()}})
+    EXPECT_THAT(error_text([&] {
+                  open_store("tcp://127.0.0.1:" + std::to_string(taken),
+                             {.token = token, .deadline = kTimeout});
+                }),
+                refused);
 }
 
 TEST_F(TcpServer, ServesOnASocketThatListensAlready) {

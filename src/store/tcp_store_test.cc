@@ -314,7 +314,8 @@ TEST(TcpConnection, DropsTheAnswerOfACallThatGaveUp) {
     server.introduce_as_server("");
     server.say(make_frame(encode(Verdict{true, "server"})));
   });
-  const StoreCall call("get", "key", "test");
+  const StorePlace place{"test"};
+  const StoreCall call("get", "key", place);
   TcpConnection client(FileDescriptor(ends[0]), {}, call, kTimeout, nullptr);
   introduction.join();
   Request request{.kind = RequestKind::kGet, .keys = {"key"}};

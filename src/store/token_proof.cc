@@ -1,6 +1,9 @@
 #include "src/store/token_proof.h"
 
+#include <fmt/format.h>
 #include <sodium/crypto_auth_hmacsha256.h>
+
+#include "lockstep/base/error.h"
 
 namespace lockstep {
 namespace {
@@ -13,6 +16,16 @@ const unsigned char* data_of(const auto& bytes) {
 }
 
 }  // namespace
+
+void check_token(std::string_view token) {
+  constexpr std::size_t kMostBytes = 256;
+  if (token.size() <= kMostBytes) return;
+  throw InvalidArgument(
+      fmt::format("the job token, LOCKSTEP_TOKEN, has {} bytes; it may have at "
+                  "most {}\n  next:    give every rank and launcher the same "
+                  "shorter one",
+                  token.size(), kMostBytes));
+}
 
 Proof prove(std::string_view token, Prover prover, const Challenges& challenges,
             std::string_view job) {

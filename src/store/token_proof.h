@@ -27,6 +27,10 @@ struct Challenges {
 // reflected.
 enum class Prover : std::uint8_t { kServer = 1, kClient = 2 };
 
+// Throws InvalidArgument for a token that is too long for a store, on either
+// end.
+void check_token(std::string_view token);
+
 // The proof that `prover` has `token`, as a part of the job named `job`, which
 // is no secret. An empty token proves nothing and matches only an empty token.
 Proof prove(std::string_view token, Prover prover, const Challenges& challenges,

@@ -77,8 +77,8 @@ class ProcessGroup {
   // For messages: "default", "[0,2]", ….
   const std::string& name() const;
   bool is_member() const { return rank_ >= 0; }
-  // "shm", …; "none" if this process is not, or no longer, a member. If buffers
-  // on a GPU have another backend, this is the CPU's.
+  // "shm", …; "none" if this process is not, or no longer, a member, and in a
+  // forked child. If buffers on a GPU have another backend, this is the CPU's.
   std::string backend() const;
   // How long an operation may take unless its call says otherwise.
   std::chrono::nanoseconds timeout() const;

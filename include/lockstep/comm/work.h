@@ -4,6 +4,9 @@
 //
 // Threads: copies may be used from any thread.
 // Errors:  surface in wait(): PeerFailure, Mismatch, Timeout, NetworkError.
+//          In a forked child every call throws InvalidArgument, unless the
+//          operation was complete when its start returned: the child is not
+//          the rank, and must not act for it.
 #pragma once
 
 #include <cstdint>

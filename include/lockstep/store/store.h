@@ -8,7 +8,8 @@
 //          is cancelled, NetworkError when the store cannot be reached. The
 //          call may then still have taken effect, so repeating set() is safe
 //          and repeating add() is not. InvalidArgument for keys and values
-//          beyond the limits below. SystemError when a file:// store's file
+//          beyond the limits below, and in a forked child, which opens the
+//          store anew. SystemError when a file:// store's file
 //          cannot be used.
 #pragma once
 

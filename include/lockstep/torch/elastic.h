@@ -120,9 +120,12 @@ class State {
 // and calls `train`. Where `lockstep run --in-place` started the ranks,
 // PeerFailure, NetworkError and Timeout from `train` mean: leave the group,
 // restore the state, form the next group and call `train` again;
-// HostsUpdatedInterrupt means the same without restoring. Any other exception
-// leaves run(), and so do all of them under another launcher and in a program
-// that was started alone: run() then calls `train` once.
+// HostsUpdatedInterrupt means the same without restoring. The launcher begins a
+// further group when a process has ended or a new one has come, not for a rank
+// that hangs or is slower than the group's deadline: after the Timeout of the
+// others no group forms, and the job ends. Any other exception leaves run(),
+// and so do all of them under another launcher and in a program that was
+// started alone: run() then calls `train` once.
 //
 // When `train` has returned on all ranks, run() returns on all of them, or a
 // rank has died before and all go on with the next group. From then on a death

@@ -111,7 +111,8 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root = 0,
 
 // Rank `root`'s `object`: numbers, strings, tensors, lists and dictionaries of
 // them. They travel as a pickle of LibTorch's, which is read without running
-// code of its own. Elsewhere `object` does not matter.
+// code of its own; a view travels as its own elements alone. Elsewhere `object`
+// does not matter.
 c10::IValue broadcast_object(const c10::IValue& object, int root = 0,
                              std::shared_ptr<ProcessGroup> group = {});
 

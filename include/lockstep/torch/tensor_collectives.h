@@ -134,7 +134,8 @@ std::vector<Work> batch_isend_irecv(ProcessGroup& group,
                                     const CallOptions& options = {});
 
 // Objects: numbers, strings, tensors, lists and dictionaries of them. They are
-// pickled, and each call returns when this rank has its result. All ranks must
+// pickled, a view as its own elements alone, and each call returns when this
+// rank has its result. All ranks must
 // be trusted: unpickling runs no code of the sender's, but the sender decides
 // the size. See also broadcast_object() and allgather_object() in
 // lockstep/torch/horovod.h.

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "src/comm/diagnosis/operation_ring.h"
-#include "src/comm/operation/operation.h"
+#include "src/comm/operation/backend.h"
 
 namespace lockstep {
 
@@ -48,6 +48,10 @@ struct GroupRecord {
   std::uint64_t last_completed = 0;
 
   int rank_in_job(int r) const;
+  // For messages, where a duplicate has its group's.
+  std::string shown_name() const {
+    return name.substr(0, name.find(kDuplicatePart));
+  }
 
   friend bool operator==(const GroupRecord&, const GroupRecord&) = default;
 };

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/mutex.h"
+#include "src/base/own_process.h"
 #include "src/comm/group/group_core.h"
 
 namespace lockstep {
@@ -22,8 +23,6 @@ class Duplicates::Kept {
   // By index, which is the number minus 1: 1 if this rank does not use the
   // duplicate.
   using Free = std::array<std::uint8_t, kMost>;
-
-  explicit Kept(std::string group) : group_(std::move(group)) {}
 
   Free free() {
     const MutexLock lock(mutex_);
@@ -39,8 +38,7 @@ class Duplicates::Kept {
     const MutexLock lock(mutex_);
     while (entries_.size() <= index) {
       const int number = static_cast<int>(entries_.size()) + 1;
-      entries_.push_back(
-          {make(number, fmt::format("{} (duplicate {})", group_, number))});
+      entries_.push_back({make(number)});
     }
   }
 
@@ -68,7 +66,6 @@ class Duplicates::Kept {
     std::shared_ptr<ProcessGroup> group;
     bool taken = false;
   };
-  const std::string group_;
   Mutex mutex_;
   std::vector<Entry> entries_ LOCKSTEP_GUARDED_BY(mutex_);
 };
@@ -102,8 +99,7 @@ void combine(GroupCore& group, std::span<std::uint8_t> elements,
 
 }  // namespace
 
-Duplicates::Duplicates(std::string group)
-    : own_(std::make_shared<Kept>(std::move(group))), kept_(own_) {}
+Duplicates::Duplicates() : own_(std::make_shared<Kept>()), kept_(own_) {}
 
 void Duplicates::share(const Duplicates& of_group) {
   kept_ = of_group.kept_;
@@ -134,8 +130,9 @@ std::shared_ptr<ProcessGroup> Duplicates::take(GroupCore& original,
                     original.identity().name));
   auto group = kept->take(index);
   ProcessGroup* const plain = group.get();
-  return {plain, [kept, group = std::move(group), index](ProcessGroup*) {
-            kept->give_back(index);
+  return {plain, [kept, group = std::move(group), index,
+                  process = ForkCheck()](ProcessGroup*) {
+            if (!process.is_child()) kept->give_back(index);
           }};
 }
 

@@ -15,7 +15,6 @@
 
 #include <functional>
 #include <memory>
-#include <string>
 
 #include "src/comm/operation/backend.h"
 
@@ -28,12 +27,10 @@ class Duplicates {
  public:
   static constexpr int kMost = 256;
 
-  // Makes duplicate `number` (from 1), called `name`; does not wait for other
-  // ranks.
-  using Make = std::function<std::shared_ptr<ProcessGroup>(
-      int number, const std::string& name)>;
+  // Makes duplicate `number` (from 1); does not wait for other ranks.
+  using Make = std::function<std::shared_ptr<ProcessGroup>(int number)>;
 
-  explicit Duplicates(std::string group);
+  Duplicates();
 
   // Called on a duplicate's Duplicates: from now on they are those of its
   // group.

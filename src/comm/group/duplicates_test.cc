@@ -26,9 +26,14 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
 using testing::HasSubstr;
 
 using Group = std::shared_ptr<ProcessGroup>;
+
+std::string full_name(const Group& group) {
+  return group->core().identity().full_name();
+}
 
 class Duplicate : public testing::TestWithParam<const char*> {
  protected:
@@ -153,14 +158,15 @@ TEST_P(Duplicate, TakesNoDescriptors) {
 TEST_P(Duplicate, IsGivenOutAgainOnceAllRanksHaveLetGoOfIt) {
   run(2, [](Group group) {
     Group first = group->core().duplicate();
-    const std::string name = first->name();
-    EXPECT_THAT(name, HasSubstr("duplicate 1"));
+    const std::string name = full_name(first);
+    EXPECT_THAT(name, HasSubstr(" (duplicate 1)"));
     if (group->rank() != 0) first.reset();
-    EXPECT_THAT(group->core().duplicate()->name(), HasSubstr("duplicate 2"));
+    EXPECT_THAT(full_name(group->core().duplicate()),
+                HasSubstr(" (duplicate 2)"));
     first.reset();
     for (int i = 0; i < 3; ++i) {
       first = group->core().duplicate();
-      EXPECT_EQ(first->name(), name);
+      EXPECT_EQ(full_name(first), name);
       Sums sums(first);
       for (int j = 0; j <= i; ++j) sums.start();
       sums.check();
@@ -174,7 +180,7 @@ TEST_P(Duplicate, OfADuplicateIsAnotherOfTheGroup) {
   run(2, [](Group group) {
     const auto first = group->core().duplicate();
     const auto second = first->core().duplicate();
-    EXPECT_THAT(second->name(), HasSubstr("test (duplicate 2)"));
+    EXPECT_THAT(full_name(second), HasSubstr("test (duplicate 2)"));
     const auto third = group->core().duplicate();
     std::vector<Sums> orders{Sums(group), Sums(first), Sums(second),
                              Sums(third)};
@@ -225,6 +231,23 @@ TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
     if (group->rank() == 0) group->barrier().wait(kTimeout);
     work.wait(kTimeout);
     EXPECT_THAT(data, testing::Each(2));
+    group->barrier().wait(kTimeout);
+  });
+}
+
+// Issue 43, point 16: it gave its own name, and rank 1's log as the next step.
+TEST_P(Duplicate, GivesTheNameOfItsGroupAndALikelyCauseWhenARankHasLeft) {
+  run(2, [](Group group) {
+    const auto other = new_group(*group, std::vector<int>{0, 1});
+    const auto duplicate = other->core().duplicate();
+    if (group->rank() == 1)
+      other->leave();
+    else
+      EXPECT_THAT(
+          error_text<PeerFailure>([&] { duplicate->barrier().wait(kTimeout); }),
+          AllOf(HasSubstr("(group \"[0,1]#1\")"),
+                HasSubstr("rank 1 made fewer steps than this rank"),
+                HasSubstr("see join()")));
     group->barrier().wait(kTimeout);
   });
 }

@@ -1,9 +1,7 @@
 #include "src/comm/group/group_core.h"
 
 #include <fmt/format.h>
-#include <pthread.h>
 
-#include <atomic>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -15,12 +13,6 @@
 
 namespace lockstep {
 namespace {
-
-// Whether this is the forked child of a process that had loaded this code.
-// Reading it is fast; asking the kernel takes as long as a small operation.
-std::atomic<bool> is_forked{false};
-[[maybe_unused]] const int kForkIsSeen =
-    ::pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
 
 std::shared_ptr<GroupRecorder> make_recorder(
     const std::shared_ptr<World>& world, const GroupIdentity& identity,
@@ -38,8 +30,7 @@ GroupCore::GroupCore(std::shared_ptr<Backend> backend, GroupIdentity identity,
       timeout_(timeout),
       world_(std::move(world)),
       recorder_(make_recorder(world_, identity_, backend)),
-      backend_(std::move(backend)),
-      duplicates_(identity_.name) {
+      backend_(std::move(backend)) {
   if (backend_) abortable_.push_back(backend_);
 }
 
@@ -50,7 +41,7 @@ GroupCore::~GroupCore() {
 // A forked child shares the rank's group memory, where peers would take the
 // child's calls for the rank's.
 void GroupCore::check_process() const {
-  if (!is_forked || process_.is_current()) return;
+  if (!process_.is_child()) return;
   throw InvalidArgument(fmt::format(
       "this process was forked from rank {} of group \"{}\", and cannot act "
       "for it\n  next:    call the group in the process that made it, or make "
@@ -78,16 +69,17 @@ std::shared_ptr<Backend> GroupCore::member() const {
 }
 
 std::string GroupCore::backend_name() const {
+  if (process_.is_child()) return "none";
   MutexLock lock(start_order_);
   return backend_ ? std::string(backend_->name()) : "none";
 }
 
 void GroupCore::count_reduced_pass() {
-  if (world_) world_->recorder()->count_reduced_pass();
+  if (world_ && !process_.is_child()) world_->recorder()->count_reduced_pass();
 }
 
 void GroupCore::abort(std::string_view reason) noexcept {
-  if (!process_.is_current()) return;
+  if (process_.is_child()) return;
   std::vector<std::shared_ptr<Backend>> backends;
   {
     MutexLock lock(abort_mutex_);
@@ -97,7 +89,9 @@ void GroupCore::abort(std::string_view reason) noexcept {
   for (const auto& backend : backends) backend->abort(reason);
 }
 
+// A thread of the parent may have held any lock when the child was forked.
 void GroupCore::leave() noexcept {
+  if (process_.is_child()) return;
   if (recorder_) recorder_->leave();
   // The backends leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_group, last_of_device;
@@ -114,8 +108,7 @@ void GroupCore::leave() noexcept {
     last_of_device.swap(device_backend_);
   }
   // The device's backend first, which was made from the CPU's.
-  for (; !abortable.empty(); abortable.pop_back())
-    if (process_.is_current()) abortable.back()->leave();
+  for (; !abortable.empty(); abortable.pop_back()) abortable.back()->leave();
   // After the group, which names its operations in flight while its connections
   // exist.
   duplicates_.leave();
@@ -129,9 +122,9 @@ std::shared_ptr<ProcessGroup> GroupCore::duplicate() {
     MutexLock lock(start_order_);
     of_group = of_group_ ? of_group_ : backend;
   }
-  return duplicates_.take(*this, [&](int number, const std::string& name) {
+  return duplicates_.take(*this, [&](int number) {
     GroupIdentity identity = identity_;
-    identity.name = name;
+    identity.part = fmt::format("{}{})", kDuplicatePart, number);
     auto made = std::make_unique<GroupCore>(
         backend->duplicate(identity, number), identity, timeout_, world_);
     made->duplicates_.share(duplicates_);
@@ -244,7 +237,8 @@ Work GroupCore::start_recorded(Backend& backend, Operation& operation) {
   if (log_enabled(LogLevel::kDebug))
     log(LogLevel::kDebug,
         fmt::format("rank {} of {} calls {} (group \"{}\")", identity_.rank,
-                    identity_.size, describe(operation), identity_.name));
+                    identity_.size, describe(operation),
+                    identity_.full_name()));
   Work work = backend.start(operation);
   recorder_->started(number, operation, work);
   return work;
@@ -289,6 +283,7 @@ Work GroupCore::replay(const std::shared_ptr<CapturedGraph>& graph,
 
 std::vector<Work> GroupCore::run_batch(std::span<const Message> messages,
                                        const CallOptions& options) {
+  check_process();
   if (!is_member()) refuse_call();
   const auto operation_of = [](const Message& message) -> Operation {
     const bool sends = message.direction == Message::Direction::kSend;

@@ -146,7 +146,7 @@ class GroupCore {
   std::shared_ptr<Backend> device_backend(Device device);
   [[noreturn]] void refuse_call() const;
 
-  const OwnProcess process_;
+  const ForkCheck process_;
   const GroupIdentity identity_;
   const std::chrono::nanoseconds timeout_;
   const std::shared_ptr<World> world_;

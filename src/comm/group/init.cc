@@ -205,7 +205,7 @@ std::shared_ptr<ProcessGroup> make_group(
   core->set_device_backend(
       [=, world = std::move(world)](Device device) {
         GroupIdentity on_gpus = identity;
-        on_gpus.name += "/gpu";
+        on_gpus.part += "/gpu";
         return form(on_gpus, *world, [&](std::shared_ptr<Store> store) {
           return make_device_backend(
               device, {identity, std::move(store), world->settings(), memory,

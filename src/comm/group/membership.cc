@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/net/socket_address.h"
+#include "src/store/tcp_endpoint.h"
 
 namespace lockstep {
 namespace {
@@ -28,12 +29,19 @@ bool is_mpirun(StartedBy launcher) {
   return launcher == StartedBy::kMpirun || launcher == StartedBy::kHydra;
 }
 
+void check_launchers_store(const std::string& url) try {
+  check_store_url(url);
+} catch (const InvalidArgument& error) {
+  throw InvalidArgument(
+      fmt::format("the environment variable LOCKSTEP_STORE: {}", error.what()));
+}
+
 // For env://: the launcher's store, or the one that rank 0 serves at
 // MASTER_ADDR and MASTER_PORT.
 void find_store(const Settings& settings, Membership& membership) {
   if (settings.store) {
     membership.store_url = *settings.store;
-    return;
+    return check_launchers_store(*settings.store);
   }
   if (!settings.master_address && is_mpirun(settings.launcher)) {
     membership.store_url.clear();

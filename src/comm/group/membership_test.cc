@@ -28,6 +28,15 @@ TEST(Membership, OfAProgramStartedAloneIsAWorldOfOne) {
   EXPECT_EQ(membership.store_url, "memory:");
 }
 
+TEST(Membership, NamesTheVariableOfALaunchersStoreThatIsNone) {
+  Settings settings = settings_of(0, 2);
+  settings.store = "node-a:4000";
+  EXPECT_EQ(refusal({}, settings)
+                .find("the environment variable "
+                      "LOCKSTEP_STORE: \"node-a:4000\""),
+            0U);
+}
+
 TEST(Membership, PrefersTheLaunchersStoreAndLeavesTheMasterPortFree) {
   Settings settings = settings_of(0, 2);
   settings.master_address = "10.0.0.1";

@@ -46,7 +46,7 @@ void RecordedGroup::keep(std::uint64_t number,
 
 GroupRecord RecordedGroup::snapshot() const {
   return {.id = id_,
-          .name = identity_.name,
+          .name = identity_.full_name(),
           .backend = backend_name_,
           .rank = identity_.rank,
           .size = identity_.size,

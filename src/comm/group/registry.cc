@@ -1,5 +1,7 @@
 #include "src/comm/group/registry.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "src/base/own_process.h"
 #include "src/base/suggest.h"
@@ -35,8 +37,15 @@ std::span<const std::string_view> backend_names() { return names(); }
 // On one host, hybrid is shared memory alone. "nccl" concerns GPUs only.
 std::string cpu_backend_name(const std::string& asked,
                              const Settings& settings) {
-  const std::string& name = asked == "auto" ? settings.backend : asked;
-  return name == "auto" || name == "nccl" ? "hybrid" : name;
+  const bool from_environment = asked == "auto";
+  const std::string& name = from_environment ? settings.backend : asked;
+  if (name == "auto" || name == "nccl") return "hybrid";
+  if (std::ranges::find(names(), name) != names().end()) return name;
+  std::vector<std::string_view> known{"auto", "nccl"};
+  known.insert(known.end(), names().begin(), names().end());
+  throw InvalidArgument(
+      (from_environment ? "the environment variable LOCKSTEP_BACKEND: " : "") +
+      unknown_name("backend", name, known));
 }
 
 std::vector<JobField> settings_of_job(const std::string& asked,
@@ -56,9 +65,7 @@ std::shared_ptr<Backend> make_backend(const std::string& name,
     return make_hybrid_backend(identity, std::move(store), settings);
   if (name == "reference")
     return make_reference_backend(identity, std::move(store));
-  if (find_transport(name) != nullptr)
-    return make_wire_backend(name, identity, std::move(store), settings);
-  throw InvalidArgument(unknown_name("backend", name, names()));
+  return make_wire_backend(name, identity, std::move(store), settings);
 }
 
 void require_gpus(const Settings& settings) {

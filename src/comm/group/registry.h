@@ -21,7 +21,8 @@ namespace lockstep {
 std::span<const std::string_view> backend_names();
 
 // The name of the backend for CPU memory where a program asks for `asked`, a
-// name as in InitOptions.
+// name as in InitOptions. Throws InvalidArgument for an unknown name, with the
+// known ones, and with LOCKSTEP_BACKEND if the name comes from there.
 std::string cpu_backend_name(const std::string& asked,
                              const Settings& settings);
 
@@ -31,8 +32,7 @@ std::vector<JobField> settings_of_job(const std::string& asked,
                                       const Settings& settings);
 
 // Makes the backend called `name` together with the other ranks of `identity`'s
-// group, all of which call this with the same store. Throws InvalidArgument
-// with the known names for an unknown name.
+// group, all of which call this with the same store.
 std::shared_ptr<Backend> make_backend(const std::string& name,
                                       const GroupIdentity& identity,
                                       std::shared_ptr<Store> store,

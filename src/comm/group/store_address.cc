@@ -12,6 +12,16 @@
 namespace lockstep {
 namespace {
 
+// Rank 0 serves at a name of its own host, which it must know. (The others wait
+// for the name, as for the store.)
+void check_that_own_name_is_known(const TcpEndpoint& endpoint) try {
+  resolve(endpoint.host, endpoint.port);
+} catch (const NetworkError& error) {
+  throw NetworkError(fmt::format(
+      "init_process_group: {} (MASTER_ADDR, or the init method, gives it)",
+      error.what()));
+}
+
 bool is_loopback_here(const TcpEndpoint& endpoint) {
   return std::ranges::all_of(
       resolve(endpoint.host, endpoint.port),
@@ -39,6 +49,7 @@ void check_store_address(const Membership& membership,
         "init_process_group: the port of rank 0's store is 0, which the other "
         "ranks cannot find\n  next:    set MASTER_PORT, or the port of "
         "tcp://, to the same free port on every rank");
+  if (membership.serves_store) check_that_own_name_is_known(endpoint);
   if (!settings.local_world_size ||
       *settings.local_world_size >= membership.world_size)
     return;

@@ -10,6 +10,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // The error of rank `rank` of four, two per host, for the address `host`.
@@ -42,6 +43,16 @@ TEST(TheStoresAddress, IsRefusedWithPortZeroForSeveralRanks) {
   membership = {.rank = 0, .world_size = 1, .store_url = membership.store_url};
   EXPECT_EQ(error_text([&] { check_store_address(membership, {}); }),
             "no error");
+}
+
+TEST(TheStoresAddress, IsNamedWithItsVariableWhereRankZeroDoesNotKnowIt) {
+  Membership membership{.rank = 0, .world_size = 2};
+  membership.store_url = "tcp://no-such-host.invalid:29500";
+  membership.serves_store = true;
+  EXPECT_THAT(
+      error_text<NetworkError>([&] { check_store_address(membership, {}); }),
+      AllOf(HasSubstr("host \"no-such-host.invalid\""),
+            HasSubstr("(MASTER_ADDR, or the init method, gives it)")));
 }
 
 TEST(TheStoresAddress, MayBeLoopbackOnOneHost) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/base/report_text.h"
 #include "src/comm/shm/shm_backend.h"
 #include "src/comm/wire/message_transport.h"
@@ -17,8 +18,9 @@ namespace {
 
 GroupIdentity identity_on_host(const GroupIdentity& whole, int host,
                                const std::vector<int>& ranks) {
-  GroupIdentity identity{.name = fmt::format("{}/host{}", whole.name, host),
-                         .size = static_cast<int>(ranks.size())};
+  GroupIdentity identity{.name = whole.name,
+                         .size = static_cast<int>(ranks.size()),
+                         .part = fmt::format("{}/host{}", whole.part, host)};
   for (const int rank : ranks)
     identity.members.push_back(whole.rank_in_job(rank));
   identity.rank =
@@ -43,6 +45,15 @@ std::vector<int> ranks_named_missing(std::string_view text) {
     std::from_chars(text.data() + at, text.data() + text.size(), ranks.back());
   }
   return ranks;
+}
+
+// What ended the rank that a PeerFailure names, without its numbers of ranks of
+// the host.
+std::string reason_in(std::string_view text) {
+  constexpr std::string_view kHead = " is gone: ";
+  const std::size_t at = text.find(kHead);
+  return first_line(
+      at == std::string_view::npos ? text : text.substr(at + kHead.size()));
 }
 
 // The ranks that `work`, which has failed, had waited for.
@@ -116,7 +127,7 @@ void HostGroup::end_because_of(const PeerFailure& lost) const {
   if (auto fault = fault_in(lost.what())) throw FaultSeen(std::move(*fault));
   throw TransportError(kTransportBroken,
                        ranks_.at(static_cast<std::size_t>(lost.rank())),
-                       lost.what());
+                       reason_in(lost.what()));
 }
 
 void HostGroup::check_peers() try {

@@ -27,15 +27,24 @@ namespace lockstep {
 class CapturedGraph;
 class Heap;
 
+// How the part of a duplicate begins, before its number.
+inline constexpr std::string_view kDuplicatePart = " (duplicate ";
+
 // The rank that a backend serves, and its group.
 struct GroupIdentity {
+  // For messages: the one that users know.
   std::string name = "default";
   int rank = 0;
   int size = 1;
   // members[r] is the rank in the job of this group's rank r; empty if the two
   // numberings are the same.
   std::vector<int> members{};
+  // Distinguishes what Lockstep makes of one group: its duplicates, the ranks
+  // of a host, its GPUs.
+  std::string part{};
 
+  // For keys in the store, and records.
+  std::string full_name() const { return name + part; }
   int rank_in_job(int r) const {
     return members.empty() ? r : members.at(static_cast<std::size_t>(r));
   }

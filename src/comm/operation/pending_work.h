@@ -13,6 +13,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "lockstep/comm/work.h"
+#include "src/base/own_process.h"
 
 namespace lockstep {
 
@@ -69,11 +70,18 @@ class PendingWork {
   // reports its completion to the recorder.
   virtual bool completes_in_wait() const { return true; }
 
+  // Throws InvalidArgument, which names `call`, in a forked child: it shares
+  // the memory and the connections of its parent, the rank, and would act for
+  // it.
+  void check_process(const char* call) const;
+  bool is_of_parent() const { return process_.is_child(); }
+
   // Tells `observer` what becomes of the operations; the first call counts.
   void tell(std::shared_ptr<WorkObserver> observer);
   WorkObserver* observer() const { return told_.load(); }
 
  private:
+  const ForkCheck process_;
   std::shared_ptr<WorkObserver> observer_;
   std::atomic<WorkObserver*> told_{nullptr};
 };

@@ -1,7 +1,10 @@
 #include "lockstep/comm/work.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "lockstep/base/error.h"
 #include "src/comm/operation/pending_work.h"
 #include "src/comm/operation/tick_clock.h"
 
@@ -42,7 +45,17 @@ void PendingWork::tell(std::shared_ptr<WorkObserver> observer) {
   told_.store(observer_.get());
 }
 
+void PendingWork::check_process(const char* call) const {
+  if (!process_.is_child()) return;
+  throw InvalidArgument(
+      fmt::format("{}: this process was forked from the rank that started the "
+                  "operation, and cannot act for it\n  next:    call it in the "
+                  "process that started the operation",
+                  call));
+}
+
 void Work::wait_pending(std::optional<Deadline> deadline) const {
+  pending_->check_process("Work::wait");
   WorkObserver* const observer = pending_->observer();
   if (observer == nullptr) return pending_->wait(ticket_, deadline);
   const std::uint64_t since = read_ticks();
@@ -59,6 +72,7 @@ void Work::wait_pending(std::optional<Deadline> deadline) const {
 }
 
 void Work::synchronize_pending(std::optional<Deadline> deadline) const {
+  pending_->check_process("Work::synchronize");
   if (pending_->completes_in_wait()) return wait_pending(deadline);
   WorkObserver* const observer = pending_->observer();
   if (observer != nullptr) observer->awaited(number_);
@@ -72,21 +86,26 @@ void Work::synchronize_pending(std::optional<Deadline> deadline) const {
 }
 
 void Work::order_before_pending(void* stream) const {
+  pending_->check_process("Work::order_before");
   pending_->order_before(ticket_, stream);
 }
 
 std::vector<int> Work::missing() const {
-  return pending_ ? pending_->missing(ticket_) : std::vector<int>{};
+  if (!pending_) return {};
+  pending_->check_process("Work::missing");
+  return pending_->missing(ticket_);
 }
 
 int Work::source_rank() const {
   if (!pending_) return source_;
+  pending_->check_process("Work::source_rank");
   if (source_ >= 0) return done() ? source_ : -1;
   return pending_->source_rank(ticket_);
 }
 
 // An operation that has failed is recorded when wait() throws its error.
 bool Work::done_pending() const {
+  pending_->check_process("Work::done");
   if (!pending_->done(ticket_)) return false;
   WorkObserver* const observer = pending_->observer();
   // If wait() does not complete it, the backend reports completion; and streams

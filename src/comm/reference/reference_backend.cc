@@ -14,6 +14,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/own_process.h"
 #include "src/comm/operation/operation_text.h"
+#include "src/comm/operation/peer_checks.h"
 #include "src/comm/operation/routes.h"
 #include "src/comm/reference/reference_arithmetic.h"
 #include "src/comm/rendezvous/formation.h"
@@ -33,7 +34,7 @@ class ReferenceBackend final
  public:
   ReferenceBackend(GroupIdentity identity, std::shared_ptr<Store> store)
       : identity_(std::move(identity)),
-        prefix_("group/" + identity_.name + "/reference/"),
+        prefix_("group/" + identity_.full_name() + "/reference/"),
         job_store_(std::move(store)),
         store_(with_prefix(job_store_, prefix_)) {}
 
@@ -61,7 +62,7 @@ class ReferenceBackend final
   void leave() noexcept override {
     const bool aborted = cancelled_.cancelled();
     cancelled_.cancel();
-    tell_gone("it left the group");
+    tell_gone(kLeftGroup);
     {
       const std::lock_guard lock(one_at_a_time_);
       if (broken_) return;
@@ -131,12 +132,16 @@ class ReferenceBackend final
         found == 2
             ? "its process ended"
             : to_text(store_->get(gone_key(owner), deadline, &cancelled_));
+    const Departure departure = found != 2 && reason == kLeftGroup
+                                    ? Departure::kInGoodOrder
+                                    : Departure::kInError;
     throw PeerFailure(
-        owner, fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is "
-                           "gone ({})\n  next:    read rank {}'s log",
-                           describe(operation), identity_.rank, identity_.size,
-                           identity_.name, identity_.describe(owner), reason,
-                           identity_.rank_in_job(owner)));
+        owner,
+        fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is gone: "
+                    "{}{}",
+                    describe(operation), identity_.rank, identity_.size,
+                    identity_.name, identity_.describe(owner), reason,
+                    advice_after(departure, identity_, owner)));
   }
 
   // Writes a run of bytes under `name`, in chunks, for one reader.

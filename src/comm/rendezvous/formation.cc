@@ -260,7 +260,7 @@ class MeetingStore : public ForwardingStore {
   }
 
   const GroupIdentity identity_;
-  const std::string verdict_key_ = key_of(identity_.name, "verdict");
+  const std::string verdict_key_ = key_of(identity_.full_name(), "verdict");
   // The wills of the other ranks, ranks_.
   std::vector<std::string> wills_;
   std::vector<int> ranks_;
@@ -279,7 +279,7 @@ Formation::Formation(const GroupIdentity& identity,
 std::shared_ptr<Store> Formation::store() const { return store_; }
 
 void Formation::complete() {
-  const std::string ready = key_of(identity_.name, "ready");
+  const std::string ready = key_of(identity_.full_name(), "ready");
   store_->set(fmt::format("{}/{}", ready, identity_.rank), to_bytes("yes"),
               kStoreAnswers);
   if (store_->add(ready, 1, kStoreAnswers) == identity_.size)
@@ -305,7 +305,7 @@ Timeout Formation::late_ranks() {
   std::vector<std::string> missing;
   for (int rank = 0; rank < identity_.size; ++rank) {
     const std::string key =
-        key_of(identity_.name, fmt::format("ready/{}", rank));
+        key_of(identity_.full_name(), fmt::format("ready/{}", rank));
     if (peek(store_->whole(), key, kStoreAnswers).empty())
       missing.push_back(identity_.describe(rank));
   }
@@ -320,10 +320,10 @@ Timeout Formation::late_ranks() {
 // The last rank to read the verdict erases the counters.
 void Formation::clean_up() {
   store_->erase_own(kStoreAnswers);
-  const std::string left = key_of(identity_.name, "left");
+  const std::string left = key_of(identity_.full_name(), "left");
   if (store_->add(left, 1, kStoreAnswers) < identity_.size) return;
   store_->erase(store_->verdict_key(), kStoreAnswers);
-  store_->erase(key_of(identity_.name, "ready"), kStoreAnswers);
+  store_->erase(key_of(identity_.full_name(), "ready"), kStoreAnswers);
   store_->erase(left, kStoreAnswers);
 }
 
@@ -347,8 +347,8 @@ void Formation::fail(const std::exception_ptr& error) {
 
 std::exception_ptr failure_to_form(const GroupIdentity& identity,
                                    Store& store) {
-  auto fault =
-      decode(peek(store, key_of(identity.name, "verdict"), kStoreAnswers));
+  auto fault = decode(
+      peek(store, key_of(identity.full_name(), "verdict"), kStoreAnswers));
   if (!fault) return nullptr;
   if (fault->kind == FaultKind::kGaveUp)
     fault->reason = fmt::format(

@@ -59,7 +59,8 @@ std::vector<std::string> store_all_gather(const GroupIdentity& identity,
                                           const std::string& subject,
                                           const std::string& mine, Store& store,
                                           const GatherWait& wait) {
-  const std::string root = fmt::format("group/{}/{}/", identity.name, subject);
+  const std::string root =
+      fmt::format("group/{}/{}/", identity.full_name(), subject);
   const std::string count = root + "count";
   const std::string all = root + "all";
   std::vector<std::string> keys;

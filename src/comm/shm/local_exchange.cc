@@ -48,7 +48,7 @@ std::string describe_users(const GroupIdentity& identity, uid_t other) {
 }
 
 std::string store_key(const GroupIdentity& identity) {
-  return fmt::format("group/{}/shm/leader", identity.name);
+  return fmt::format("group/{}/shm/leader", identity.full_name());
 }
 
 // A connected process that has not identified itself yet: any user of this host

@@ -63,6 +63,16 @@ std::string PeerStatus::reason_of(const PeerExit& peer_exit) const {
   return fmt::format("{}, and {}", peer_exit.reason, end_of(peer_exit.culprit));
 }
 
+Departure PeerStatus::departure_of(int rank) const {
+  const Presence presence = control_.rank(rank).presence.load();
+  if (rank == identity_.rank || presence == Presence::kAborted)
+    return Departure::kInError;
+  const auto status = exit_status_of((*processes_)[rank]);
+  if (status && !status->ended_well()) return Departure::kInError;
+  return status || presence == Presence::kLeft ? Departure::kInGoodOrder
+                                               : Departure::kInError;
+}
+
 bool PeerStatus::has_left(int rank) const {
   return control_.rank(rank).presence.load() != Presence::kPresent;
 }
@@ -100,16 +110,16 @@ std::exception_ptr PeerStatus::error_for(const std::string& call,
                                          const PeerExit& peer_exit) const {
   if (peer_exit.disagreed)
     return std::make_exception_ptr(Mismatch(peer_exit.reason));
+  const std::string reason = reason_of(peer_exit);
   return std::make_exception_ptr(PeerFailure(
       peer_exit.culprit,
-      fmt::format(
-          "{} failed on rank {} of {} (group \"{}\"): {} on {} is gone: "
-          "{}\n"
-          "  next:    read rank {}'s log; the group is unusable, make "
-          "a new one",
-          call, identity_.rank, identity_.size, identity_.name,
-          identity_.describe(peer_exit.culprit), own_host_name(),
-          reason_of(peer_exit), identity_.rank_in_job(peer_exit.culprit))));
+      fmt::format("{} failed on rank {} of {} (group \"{}\"): {} on {} is "
+                  "gone: {}{}",
+                  call, identity_.rank, identity_.size, identity_.name,
+                  identity_.describe(peer_exit.culprit), own_host_name(),
+                  reason,
+                  advice_after(departure_of(peer_exit.culprit), identity_,
+                               peer_exit.culprit))));
 }
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@
 
 #include "src/base/mutex.h"
 #include "src/comm/operation/backend.h"
+#include "src/comm/operation/operation_text.h"
 #include "src/comm/shm/control_block.h"
 #include "src/net/epoll.h"
 #include "src/net/file_descriptor.h"
@@ -82,6 +83,7 @@ class PeerStatus {
   // "its process exited with code 3", or the known part of that.
   std::string end_of(int rank) const;
   std::string reason_of(const PeerExit& peer_exit) const;
+  Departure departure_of(int rank) const;
   bool has_left(int rank) const;
   bool is_missed(int rank, const std::vector<int>& needed, Need need) const;
 

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "src/base/log.h"
 #include "src/base/mutex.h"
 #include "src/base/own_process.h"
 #include "src/comm/operation/peer_checks.h"
+#include "src/comm/operation/start_thread.h"
 #include "src/comm/shm/announced_wait.h"
 #include "src/comm/shm/collective_queue.h"
 #include "src/comm/shm/local_exchange.h"
@@ -307,11 +307,7 @@ void ShmBackend::be_carried_forward() {
       progress_ = std::make_unique<ProgressThread>([this] { return tend(); });
     } catch (const std::exception& failure) {  // no thread, or no memory
       // Then operations progress when a caller waits or starts another one.
-      log(LogLevel::kWarn,
-          fmt::format("no thread for group \"{}\": {}; its operations "
-                      "progress only while a thread waits for them",
-                      identity_.name, failure.what()));
-      return;
+      return warn_of_missing_thread(identity_.name, failure);
     }
   progress_->notify();
 }
@@ -608,7 +604,7 @@ void ShmBackend::leave() noexcept {
     ended_duplicates_ = true;  // leaving one of them ends no other
     broken_ = true;
   }
-  peer_status_.depart(Presence::kLeft, {identity_.rank, "it left the group"});
+  peer_status_.depart(Presence::kLeft, {identity_.rank, kLeftGroup});
   bell_.ring();
 }
 

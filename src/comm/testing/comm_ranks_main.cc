@@ -2,6 +2,7 @@
 // per rank with a launcher's environment. process_fault_test.cc starts it;
 // `lockstep run` can too.
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -229,24 +230,47 @@ bool refuses(const std::function<void()>& call) {
   }
 }
 
-// The same with objects that are destroyed at process exit: a group, a pending
-// work, a store that this process serves. The child calls the group.
+// Whether a forked child may neither wait for `work` nor ask about it.
+bool refuses_the_child(const Work& work) {
+  return refuses([&] { work.wait(); }) &&
+         refuses([&] { work.synchronize(); }) &&
+         refuses([&] { work.order_before(nullptr); }) &&
+         refuses([&] { std::ignore = work.done(); }) &&
+         refuses([&] { std::ignore = work.missing(); }) &&
+         refuses([&] { std::ignore = work.source_rank(); }) &&
+         refuses([&] { wait_for_all(std::span(&work, 1)); });
+}
+
+// The same with objects that are destroyed at process exit: a group, pending
+// works, a store that this process serves. The child calls the group, waits for
+// the works, and uses the store.
 int forked_child_with_static_objects() {
   using std::chrono::minutes;
   static std::shared_ptr<ProcessGroup> group;
   static std::shared_ptr<Store> served;
-  static std::vector<float> never(1);
-  static Work work;
+  static std::vector<float> never(1), sum(1, 1);
+  static Work work, summing;
   const auto world = join();
   group = new_group(*world, std::vector<int>{0, 1});
   served = open_store("tcp://127.0.0.1:0", {.serve = true});
   served->set("kept", to_bytes("yes"), minutes(1));
   work = group->irecv(view(never), 1 - world->rank(), 5);
   for (int turn = 0; turn < 100; ++turn) group->barrier().wait();
+  const auto store = open_job_store();
+  // The other rank comes when the child has ended. (`reference` completes a
+  // collective while it starts it.)
+  const bool early = world->rank() == 0 && group->backend() != "reference";
+  const auto add_up = [] {
+    summing = group->all_reduce(view(sum), ReduceOp::kSum);
+  };
+  if (early) add_up();
   const pid_t child = ::fork();
   if (child == 0) {
     std::vector<float> own(1, 7);
     const bool refused =
+        refuses_the_child(work) && (!early || refuses_the_child(summing)) &&
+        refuses([&] { served->set("kept", to_bytes("no"), minutes(1)); }) &&
+        refuses([&] { store->get("never", minutes(1)); }) &&
         refuses([] { std::ignore = group->barrier(); }) && refuses([&] {
           std::ignore = group->isend(view(own), 1 - group->rank(), 5);
         }) &&
@@ -257,10 +281,14 @@ int forked_child_with_static_objects() {
   }
   int status = 0;
   if (::waitpid(child, &status, 0) != child || status != 0) return 1;
+  store->set("forked/" + std::to_string(world->rank()), {}, minutes(1));
+  store->get("forked/0", minutes(1));
+  if (!early) add_up();
+  summing.wait();
+  if (sum[0] != 2) return 1;
   group->barrier().wait();
   world->barrier().wait();
   if (to_text(served->get("kept", minutes(1))) != "yes") return 1;
-  const auto store = open_job_store();
   const std::int64_t question = ask(*store, world->rank(), minutes(1));
   store->get(answer_key(world->rank(), question), minutes(1));
   say("all are still here, and the watchdog answers");
@@ -560,6 +588,48 @@ int poll_a_message() {
   return 0;
 }
 
+// Rank 1 sends memory that no process may read.
+int send_what_cannot_be_read() {
+  constexpr std::size_t kBytes = std::size_t{1} << 20;
+  const auto group = join();
+  group->barrier().wait();
+  void* const memory =
+      ::mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const Buffer bad{memory, kBytes, DataType::kUInt8};
+  std::vector<std::byte> good(kBytes);
+  if (group->rank() == 1)
+    group->send(bad, 0);
+  else
+    group->recv(view_bytes(good), 1);
+  return 0;
+}
+
+// Rank 0 receives from any source while rank 1 dies or, with LEAVES, leaves;
+// then rank 2 sends.
+int receive_from_any_while_one_ends() {
+  using std::chrono::minutes;
+  const auto group = join();
+  const auto store = open_job_store();
+  group->barrier().wait();
+  std::vector<float> values(3, static_cast<float>(group->rank()));
+  if (group->rank() == 0) {
+    const Work receive = group->irecv(view(values), kAnySource);
+    store->set("waits", {}, minutes(2));
+    receive.wait();
+    return values[0] == 2 ? 0 : 1;
+  }
+  store->get("waits", minutes(2));
+  if (group->rank() == 1) {
+    if (std::getenv("LEAVES") == nullptr) ::raise(SIGKILL);
+    destroy_process_group();
+    store->set("left", {}, minutes(2));
+    return 0;
+  }
+  store->get("left", minutes(2));
+  group->send(view(values), 0);
+  return 0;
+}
+
 // One allocation after another fails while rank 0 starts a receive.
 int failing_allocations_of_messages() {
   const auto world = join();
@@ -678,8 +748,8 @@ int planted_race() {
   return 0;
 }
 
-int run(const std::string& name) {
-  const std::map<std::string, std::function<int()>> cases{
+const std::map<std::string, std::function<int()>>& cases() {
+  static const std::map<std::string, std::function<int()>> all{
       {"conformance", conformance},
       {"conformance_on_gpus", conformance_on_gpus},
       {"conformance_without_room", conformance_without_room},
@@ -707,12 +777,18 @@ int run(const std::string& name) {
       {"failing_allocations", failing_allocations},
       {"failing_allocations_of_messages", failing_allocations_of_messages},
       {"poll_a_message", poll_a_message},
+      {"receive_from_any_while_one_ends", receive_from_any_while_one_ends},
       {"short_of_descriptors", short_of_descriptors},
       {"join_twice", join_twice},
       {"planted_race", planted_race},
+      {"send_what_cannot_be_read", send_what_cannot_be_read},
   };
-  const auto found = cases.find(name);
-  if (found == cases.end()) {
+  return all;
+}
+
+int run(const std::string& name) {
+  const auto found = cases().find(name);
+  if (found == cases().end()) {
     say("unknown case " + name);
     return 2;
   }

@@ -1,5 +1,6 @@
 // Tests ranks, as processes, that die or disagree. Deadlines are long: they
 // only keep a failing test from hanging.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,6 +20,8 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using testing::AllOf;
+using testing::HasSubstr;
 
 std::vector<std::string> ranks_program(const std::string& name) {
   return {LOCKSTEP_COMM_RANKS, name};
@@ -104,6 +107,24 @@ TEST(RanksAsProcesses, OutliveAForkedChildThatEnds) {
   }
 }
 
+// Issue 43, point 16. There is nothing to read in the log of such a rank.
+TEST(RanksAsProcesses, SayThatARankThatEndedWellMadeFewerSteps) {
+  for (const std::string backend : {"shm", "reference", "gloo"}) {
+    RankProcesses processes(2, ranks_program("leave_early"),
+                            {"LOCKSTEP_BACKEND=" + backend});
+    EXPECT_EQ(processes.wait_for_end(1, kTimeout), 0) << processes.output(1);
+    EXPECT_EQ(processes.wait_for_end(0, kTimeout), 10);
+    const std::string& output = processes.output(0);
+    EXPECT_THAT(output, HasSubstr("rank 1 made fewer steps than this rank"));
+    EXPECT_THAT(output,
+                HasSubstr("give every rank as many steps, or see join()"));
+    // A goodbye does not tell whether the rank has failed.
+    EXPECT_EQ(output.find("rank 1's log") != std::string::npos,
+              backend == "gloo")
+        << output;
+  }
+}
+
 // jemalloc and tcmalloc are common advice for PyTorch.
 TEST(RanksAsProcesses, AreToldThatGlooCannotWorkWithAPreloadedMalloc) {
   if (kSanitized) GTEST_SKIP() << "the sanitizer has a malloc of its own";
@@ -135,9 +156,10 @@ TEST(RanksAsProcesses, NeedNoPidfds) {
   }
 }
 
-// Issue 19, point 14.
+// Issue 19, point 14; issue 43, point 5: a child that waited for its parent's
+// operation took the rank's place.
 TEST(RanksAsProcesses, OutliveAForkedChildThatCallsAndDestroysAGroup) {
-  for (const char* backend : {"shm", "gloo", "reference"}) {
+  for (const char* backend : {"shm", "gloo", "hybrid", "reference"}) {
     RankProcesses processes(2,
                             ranks_program("forked_child_with_static_objects"),
                             {std::string("LOCKSTEP_BACKEND=") + backend,
@@ -277,6 +299,36 @@ TEST(AKilledRank, IsNamedToARankThatOnlyPolls) {
     EXPECT_EQ(ranks.wait_for_end(0, kTimeout), 10);
     EXPECT_NE(ranks.output(0).find("PeerFailure of rank 1"), std::string::npos)
         << backend << ": " << ranks.output(0);
+  }
+}
+
+// Issue 43: the kernel refuses to read the memory, and the rank blamed its
+// peer.
+TEST(ARankThatSendsBadMemory, IsTheOneThatIsNamed) {
+  RankProcesses ranks(2, ranks_program("send_what_cannot_be_read"),
+                      {"LOCKSTEP_BACKEND=gloo"});
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_EQ(ranks.wait_for_end(rank, kTimeout), 10);
+  EXPECT_THAT(ranks.output(1),
+              AllOf(HasSubstr("Error: send "),
+                    HasSubstr("the memory of a buffer of this rank cannot be "
+                              "read or written")));
+  EXPECT_THAT(ranks.output(0), HasSubstr("PeerFailure of rank 1"));
+}
+
+// Issue 43: on gloo at the deadline.
+TEST(AKilledRank, EndsAReceiveFromAnySourceButARankThatLeavesDoesNot) {
+  for (const std::string backend : {"shm", "gloo", "hybrid"}) {
+    RankProcesses killed(3, ranks_program("receive_from_any_while_one_ends"),
+                         {"LOCKSTEP_BACKEND=" + backend});
+    EXPECT_EQ(killed.wait_for_end(0, kTimeout), 10);
+    EXPECT_THAT(killed.output(0), HasSubstr("PeerFailure of rank 1"))
+        << backend;
+    RankProcesses left(3, ranks_program("receive_from_any_while_one_ends"),
+                       {"LOCKSTEP_BACKEND=" + backend, "LEAVES=1"});
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(left.wait_for_end(rank, kTimeout), 0)
+          << backend << ", rank " << rank << ": " << left.output(rank);
   }
 }
 

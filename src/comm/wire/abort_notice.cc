@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "src/comm/operation/peer_checks.h"
 #include "src/net/wait.h"
 
 namespace lockstep {
@@ -13,6 +14,15 @@ using namespace std::chrono_literals;
 
 // The control messages of collectives have tag 0.
 constexpr std::int32_t kTag = 1;
+
+// No rank gives up because it has lost its connection to itself.
+Fault goodbye_of(int rank) {
+  return {FaultKind::kPeerGone, rank, 0, kLeftGroup};
+}
+
+bool is_goodbye(const Fault& words, int from) {
+  return words.kind == FaultKind::kPeerGone && words.culprit == from;
+}
 
 }  // namespace
 
@@ -52,14 +62,11 @@ Fault AbortNotice::say(const Fault& fault,
   Fault said = fault;
   {
     const MutexLock lock(mutex_);
-    if (said_) {
+    if (has_left_) return fault;
+    if (said_)
       said = *said_;
-    } else {
-      said_ = fault;
-      const Bytes text = encode(fault);
-      std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
-      for (auto& [rank, peer] : peers_) send_to(rank, peer);
-    }
+    else
+      say_to_all(fault);
   }
   const Deadline deadline(patience);
   Backoff backoff(1ms, 5ms);
@@ -69,6 +76,22 @@ Fault AbortNotice::say(const Fault& fault,
   } catch (const std::exception&) {  // such as a lack of memory in poll()
   }
   return said;
+}
+
+void AbortNotice::say_to_all(const Fault& fault) {
+  said_ = fault;
+  const Bytes text = encode(fault);
+  std::memcpy(own_.data(), text.data(), std::min(text.size(), kBytes));
+  for (auto& [rank, peer] : peers_) send_to(rank, peer);
+}
+
+void AbortNotice::say_goodbye(int own) noexcept try {
+  const MutexLock lock(mutex_);
+  if (said_) return;
+  has_left_ = true;
+  say_to_all(goodbye_of(own));
+} catch (const std::exception&) {  // a lack of memory
+  return;
 }
 
 bool AbortNotice::all_have_spoken() noexcept {
@@ -125,13 +148,30 @@ std::optional<Fault> AbortNotice::words_of(Peer& peer) noexcept try {
 std::optional<Fault> AbortNotice::heard_from(int peer) noexcept {
   const MutexLock lock(mutex_);
   const auto found = peers_.find(peer);
-  return found == peers_.end() ? std::nullopt : words_of(found->second);
+  if (found == peers_.end()) return std::nullopt;
+  auto words = words_of(found->second);
+  return words && is_goodbye(*words, peer) ? std::nullopt : words;
+}
+
+bool AbortNotice::has_said_goodbye(int peer) noexcept {
+  const MutexLock lock(mutex_);
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return false;
+  const auto words = words_of(found->second);
+  return words && is_goodbye(*words, peer);
+}
+
+bool AbortNotice::has_died(int peer) noexcept {
+  const MutexLock lock(mutex_);
+  const auto found = peers_.find(peer);
+  return found != peers_.end() && is_lost(found->second.receives);
 }
 
 std::optional<Fault> AbortNotice::heard() noexcept {
   const MutexLock lock(mutex_);
   for (auto& [peer, from] : peers_)
-    if (auto fault = words_of(from)) return fault;
+    if (auto words = words_of(from); words && !is_goodbye(*words, peer))
+      return words;
   return std::nullopt;
 }
 

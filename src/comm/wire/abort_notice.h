@@ -7,6 +7,9 @@
 // because of another. Delivery is best effort: a notice may be lost while a
 // connection breaks.
 //
+// A rank that leaves in good order sends a goodbye instead, so that the others
+// know it from a rank that has died.
+//
 // Threads: every method may be called from any thread.
 // Errors:  none thrown: a notice that cannot be sent or received is skipped.
 #pragma once
@@ -34,8 +37,15 @@ class AbortNotice {
   // latest after `patience`.
   Fault say(const Fault& fault, std::chrono::milliseconds patience) noexcept;
 
+  // Sends the goodbye of this rank, `own`, to all, unless one of both was sent
+  // before. Does not wait.
+  void say_goodbye(int own) noexcept;
+
   // The notice from `peer`, if any.
   std::optional<Fault> heard_from(int peer) noexcept;
+  bool has_said_goodbye(int peer) noexcept;
+  // Whether the connection to `peer` has ended without a notice or a goodbye.
+  bool has_died(int peer) noexcept;
 
   // Whether this rank was connected to `peer` when the group formed. Then
   // neither can miss the other's notice by connecting too late.
@@ -59,11 +69,13 @@ class AbortNotice {
     bool is_early = false;
   };
 
+  void say_to_all(const Fault& fault) LOCKSTEP_REQUIRES(mutex_);
   void listen_to(int number);
   void send_to(int number, Peer& peer) noexcept LOCKSTEP_REQUIRES(mutex_);
   // Whether each rank but the culprit has this rank's notice and has sent its
   // own, or has ended.
   bool all_have_spoken() noexcept;
+  // The notice or the goodbye.
   static std::optional<Fault> words_of(Peer& peer) noexcept;
   static bool is_over(MessageTransport::Request& request) noexcept;
   static bool is_lost(MessageTransport::Request& request) noexcept;
@@ -72,6 +84,7 @@ class AbortNotice {
   Mutex mutex_;
   // Once it has been said.
   std::optional<Fault> said_ LOCKSTEP_GUARDED_BY(mutex_);
+  bool has_left_ LOCKSTEP_GUARDED_BY(mutex_) = false;  // it was a goodbye
   Message own_ LOCKSTEP_GUARDED_BY(mutex_){};
   std::map<int, Peer> peers_ LOCKSTEP_GUARDED_BY(mutex_);
   bool has_formed_ LOCKSTEP_GUARDED_BY(mutex_) = false;

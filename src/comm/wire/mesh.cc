@@ -262,11 +262,12 @@ class Mesh::Meeting {
   bool has_formed() const { return store_ == nullptr; }
   // That of a rank's card.
   std::string key(int rank) const {
-    return fmt::format("group/{}/wire/{}", identity_.name, rank);
+    return fmt::format("group/{}/wire/{}", identity_.full_name(), rank);
   }
   // The sentence with which rank `from` says that it cannot reach rank `to`.
   std::string failure_key(int from, int to) const {
-    return fmt::format("group/{}/wire/{}/fails/{}", identity_.name, from, to);
+    return fmt::format("group/{}/wire/{}/fails/{}", identity_.full_name(), from,
+                       to);
   }
 
   void read_cards(const std::vector<std::string>& cards) {

@@ -13,8 +13,8 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/own_process.h"
+#include "src/comm/operation/start_thread.h"
 #include "src/comm/wire/collective.h"
-#include "src/comm/wire/start_thread.h"
 #include "src/comm/wire/transport_plugin.h"
 #include "src/comm/wire/wire_group.h"
 #include "src/comm/wire/wire_message_matcher.h"

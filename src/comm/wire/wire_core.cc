@@ -7,6 +7,7 @@
 #include <optional>
 #include <span>
 
+#include "src/base/exit_status.h"
 #include "src/comm/operation/operation_text.h"
 #include "src/comm/operation/peer_checks.h"
 #include "src/comm/rendezvous/formation.h"
@@ -43,6 +44,17 @@ constexpr auto kPartArrives = 2s;
 
 Deadline earlier(Deadline limit, std::chrono::milliseconds from_now) {
   return std::min(limit, Deadline(from_now));
+}
+
+// A rank leaves before it returns from main(), also where it has failed; only a
+// rank of its host knows how its process ended.
+Departure departure_of(const Fault& fault) {
+  if (fault.kind != FaultKind::kPeerGone ||
+      !fault.reason.starts_with(kLeftGroup))
+    return Departure::kInError;
+  return fault.reason.find(describe(ExitStatus{})) != std::string::npos
+             ? Departure::kInGoodOrder
+             : Departure::kLeft;
 }
 
 // The ranks that were awaited when a deadline passed; empty for all other
@@ -130,6 +142,8 @@ std::optional<Fault> WireCore::look_for_fault(Deadline deadline) {
 }
 
 void WireCore::Vigil::check_peers() {
+  // No connection may tell of a rank of this host.
+  if (peer_ == kAnySource && core_.host_.check) core_.host_.check();
   // A store that does not answer does not outlast the wait.
   const Deadline limit =
       std::min(deadline_, Deadline(GroupFault::kStorePatience));
@@ -289,6 +303,8 @@ std::string WireCore::name_of_rank(int rank) const {
 
 // Other ranks read it too, so it names this rank as the one that noticed.
 std::string WireCore::describe_loss(int peer, const std::string& why) const {
+  if (why.starts_with(kLeftGroup))
+    return fmt::format("{} (seen by {})", why, name_of_rank(rank()));
   const auto host = [&](int rank) -> std::string {
     const auto r = index(rank);
     return r < parts_.hosts.size() ? parts_.hosts[r] : "";
@@ -384,9 +400,10 @@ WireCore::Cause WireCore::cause_of(const std::exception_ptr& error,
       return {{FaultKind::kAborted, rank(), sequence, broken.what()}};
     if (abort_notice_)
       if (auto heard = abort_notice_->heard_from(peer)) return {*heard};
+    const bool left = abort_notice_ && abort_notice_->has_said_goodbye(peer);
     return {.fault = {FaultKind::kPeerGone, peer, sequence,
-                      describe_loss(peer, broken.what())},
-            .is_guess = abort_notice_ != nullptr};
+                      describe_loss(peer, left ? kLeftGroup : broken.what())},
+            .is_guess = abort_notice_ != nullptr && !left};
   } catch (const std::exception& other) {
     return {{FaultKind::kAborted, rank(), sequence, other.what()}};
   }
@@ -401,12 +418,11 @@ std::exception_ptr WireCore::error_of(const Fault& fault,
         "{} failed on rank {} of {} (group \"{}\"): the other ranks gave up on "
         "this rank: {}",
         describe(operation), rank(), size(), identity().name, fault.reason)));
-  const std::string text = fmt::format(
-      "{} failed on rank {} of {} (group \"{}\"): {} is gone: {}\n"
-      "  next:    read rank {}'s log; the group is unusable, make a new one",
-      describe(operation), rank(), size(), identity().name,
-      name_of_rank(fault.culprit), fault.reason,
-      identity().rank_in_job(fault.culprit));
+  const std::string text =
+      fmt::format("{} failed on rank {} of {} (group \"{}\"): {} is gone: {}{}",
+                  describe(operation), rank(), size(), identity().name,
+                  name_of_rank(fault.culprit), fault.reason,
+                  advice_after(departure_of(fault), identity(), fault.culprit));
   return std::make_exception_ptr(PeerFailure(fault.culprit, text));
 }
 
@@ -514,8 +530,22 @@ std::exception_ptr WireCore::give_up(const Failure& failure) noexcept {
   if (gave_up && fault.culprit != rank() && !is_late)
     return error_beside(fault, failure, std::move(awaited), patience);
   if (fault.culprit == rank() && mine.kind == FaultKind::kAborted)
-    return failure.error;
+    return own_error(failure);
   return error_of(fault, failure.operation);
+}
+
+// The transport does not know the call that it fails.
+std::exception_ptr WireCore::own_error(const Failure& failure) const {
+  try {
+    std::rethrow_exception(failure.error);
+  } catch (const TransportError& error) {
+    return std::make_exception_ptr(
+        Error(fmt::format("{} failed on rank {} of {} (group \"{}\"): {}",
+                          describe(failure.operation), rank(), size(),
+                          identity().name, error.what())));
+  } catch (...) {
+    return failure.error;
+  }
 }
 
 // The error of a rank that ends because another one gave up. If it waits too,
@@ -541,6 +571,7 @@ void WireCore::leave_at_once(const std::string& reason) noexcept {
 }
 
 void WireCore::leave() noexcept {
+  if (abort_notice_) abort_notice_->say_goodbye(rank());
   parts_.transport->leave();
   parts_.fault->let_go_of_store();
 }

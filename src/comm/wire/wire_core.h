@@ -196,6 +196,12 @@ class WireCore {
   // and a Timeout names `peer` first.
   void lost(int peer) { lost_[index(peer)] = true; }
 
+  // Whether `peer` has died, as far as the connection to it tells: it has ended
+  // without a word.
+  bool has_died(int peer) {
+    return abort_notice_ != nullptr && abort_notice_->has_died(peer);
+  }
+
   // Notes the last call of `peer`.
   void saw(int peer, const Signature& signature);
   // Every rank's call had `signature`.
@@ -245,6 +251,7 @@ class WireCore {
   Cause cause_of(const std::exception_ptr& error, const Operation& operation,
                  const std::string& expired);
   std::exception_ptr error_of(const Fault& fault, const Operation& operation);
+  std::exception_ptr own_error(const Failure& failure) const;
   std::string describe_loss(int peer, const std::string& why) const;
   std::vector<int> others() const;
   std::string describe_timeout(const Operation& operation,

@@ -133,7 +133,7 @@ std::unique_ptr<WireCore> meet_on_the_wire(const std::string& plugin,
   }
   parts.fault = std::make_shared<GroupFault>(
       std::move(store),
-      fmt::format("group/{}/{}/fault", identity.name, meeting.nonce));
+      fmt::format("group/{}/{}/fault", identity.full_name(), meeting.nonce));
   return std::make_unique<WireCore>(std::move(parts));
 }
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "src/comm/operation/peer_checks.h"
-#include "src/comm/wire/start_thread.h"
+#include "src/comm/operation/start_thread.h"
 
 namespace lockstep {
 namespace {
@@ -261,6 +261,7 @@ void WireMessageMatcher::take_envelopes(int from) {
   } catch (const TransportError& error) {
     inbox.lost = std::current_exception();
     inbox.own_trouble = error.status() == kTransportFailed;
+    inbox.has_died = core_.has_died(from);
     if (error.peer() >= 0) core_.lost(from);
   }
 }
@@ -278,7 +279,7 @@ void WireMessageMatcher::advance(WireMessage& message) {
 }
 
 void WireMessageMatcher::advance() {
-  std::exception_ptr lost, own_trouble;
+  std::exception_ptr lost, ends_all;
   int connected = 0;
   for (int from = 0; from < core_.size(); ++from) {
     if (from == core_.rank()) continue;
@@ -288,15 +289,16 @@ void WireMessageMatcher::advance() {
       lost = inbox.lost;
     else
       ++connected;
-    if (inbox.own_trouble) own_trouble = inbox.lost;
+    if (inbox.own_trouble || inbox.has_died) ends_all = inbox.lost;
   }
   // Fails receives that can get no message. A receive from any source can,
-  // while one rank is left; where this rank cannot hear one that may be alive,
-  // the receive fails too, since it might wait for that one.
+  // while one rank is left; but if a rank has died, or this rank cannot hear
+  // one that may be alive, the receive fails too, since it might wait for that
+  // one.
   for (const Pointer& message : wanted_) {
     const int peer = message->operation.peer;
     if (peer == kAnySource && connected == 0) message->error = lost;
-    if (peer == kAnySource && own_trouble) message->error = own_trouble;
+    if (peer == kAnySource && ends_all) message->error = ends_all;
     if (peer != kAnySource) message->error = inbox(peer).lost;
   }
   for (const Pointer& message : moving_) advance(*message);

@@ -88,6 +88,7 @@ class WireMessageMatcher {
     std::exception_ptr ending{};
     std::exception_ptr lost{};
     bool own_trouble = false;  // of this rank, is why
+    bool has_died = false;     // its rank, is why
     WireCore::Request& front() { return (*slots)[oldest]; }
     std::byte* place(std::size_t slot) const {
       return memory.get() + slot * kEnvelopeBytes;

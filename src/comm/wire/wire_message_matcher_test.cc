@@ -111,6 +111,34 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
+// Rank `rank` leaves in good order.
+void leave(ScriptedTransport& transport, int rank) {
+  transport.deliver(rank, kChannelControl,
+                    encode(Fault{FaultKind::kPeerGone, rank, 0, "it left"}));
+  transport.lose(rank);
+}
+
+// Issue 43: it noticed a death only at its deadline, unless all others died.
+TEST(AReceiveFromAnySource, EndsWhenARankDiesButNotWhenOneLeaves) {
+  ScriptedTransport transport;
+  const auto core = transport.make_core(4, open_store("memory:"));
+  WireMessageMatcher matcher(*core, nullptr);
+  std::vector<float> data(10);
+  const Asked wanted(OperationKind::kReceive, data, kAnySource);
+  const auto message = std::make_shared<WireMessage>(wanted.operation);
+  matcher.post(message);
+  leave(transport, 2);
+  EXPECT_FALSE(matcher.done(message));
+  transport.lose(1);
+  EXPECT_TRUE(matcher.done(message));
+  try {
+    matcher.wait(message, 1min);
+    FAIL() << "it goes on";
+  } catch (const TransportError& error) {
+    EXPECT_EQ(error.peer(), 1);
+  }
+}
+
 TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
   ScriptedTransport transport;
   const auto core = transport.make_core(4, open_store("memory:"));
@@ -119,7 +147,7 @@ TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {
   const Asked wanted(OperationKind::kReceive, data, kAnySource);
   const auto message = std::make_shared<WireMessage>(wanted.operation);
   matcher.post(message);
-  transport.lose(2);
+  leave(transport, 2);
   EXPECT_FALSE(matcher.done(message));
   core->held_up_by({3});  // by the last collective
   EXPECT_THAT(

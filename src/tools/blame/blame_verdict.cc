@@ -15,7 +15,7 @@ namespace lockstep {
 namespace {
 
 std::string quoted_group(const GroupRecord& group) {
-  return fmt::format("group \"{}\"", group.name);
+  return fmt::format("group \"{}\"", group.shown_name());
 }
 
 // Such a process may have written its record when the launcher continued it.
@@ -52,7 +52,7 @@ std::string last_seen(const Evidence& evidence, int r) {
 }
 
 void put_operation(BlameVerdict& verdict, const Wait& wait) {
-  verdict.group = wait.group->name;
+  verdict.group = wait.group->shown_name();
   verdict.operation = describe(*wait.operation);
 }
 
@@ -136,7 +136,7 @@ std::vector<Call> calls_at_any_place(const Disagreement& disagreement) {
 BlameVerdict judge_disagreement(const Evidence& evidence,
                                 const Disagreement& disagreement) {
   BlameVerdict verdict{.fault = RootFault::kDisagreement,
-                       .group = disagreement.group->name};
+                       .group = disagreement.group->shown_name()};
   std::map<std::string, std::vector<int>> calls;
   for (const auto& caller : disagreement.callers)
     calls[describe(*caller.operation)].push_back(caller.rank);
@@ -176,7 +176,7 @@ BlameVerdict judge_disagreement(const Evidence& evidence,
 BlameVerdict judge_error(const Root& root) {
   BlameVerdict verdict{.fault = root.fault, .ranks = {root.rank}};
   const GroupRecord* group = root.witness->find_group(root.failure->group);
-  if (group != nullptr) verdict.group = group->name;
+  if (group != nullptr) verdict.group = group->shown_name();
   verdict.paragraph = fmt::format("Rank {} (on host {}) got a {}: {}",
                                   root.rank, root.witness->host,
                                   root.failure->type, root.failure->message);

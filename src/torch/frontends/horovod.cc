@@ -16,6 +16,7 @@
 #include "src/base/settings.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/reducer/join_announcements.h"
+#include "src/torch/tensor/object_pickle.h"
 
 namespace lockstep {
 namespace {
@@ -43,11 +44,6 @@ int said_by_launcher(std::optional<int> number, int alone) {
 
 std::span<const std::byte> bytes_of(std::span<const char> text) {
   return std::as_bytes(text);
-}
-
-std::vector<char> text_of(const Bytes& bytes) {
-  const auto* begin = reinterpret_cast<const char*>(bytes.data());
-  return {begin, begin + bytes.size()};
 }
 
 // The bytes of an object, or the error for which they are missing. A rank with
@@ -151,22 +147,22 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root,
 c10::IValue broadcast_object(const c10::IValue& object, int root,
                              std::shared_ptr<ProcessGroup> group) {
   group = announced(std::move(group), "broadcast_object");
-  const Bytes bytes = broadcast_packed(
-      *group, root, "an object", [&] { return torch::pickle_save(object); });
-  return group->rank() == root ? object : torch::pickle_load(text_of(bytes));
+  const Bytes bytes = broadcast_packed(*group, root, "an object",
+                                       [&] { return pickle(object); });
+  return group->rank() == root ? object : unpickle(bytes);
 }
 
 std::vector<c10::IValue> allgather_object(const c10::IValue& object,
                                           std::shared_ptr<ProcessGroup> group) {
   group = announced(std::move(group), "allgather_object");
-  const Packed own = packed([&] { return torch::pickle_save(object); });
+  const Packed own = packed([&] { return pickle(object); });
   const std::vector<Bytes> all = all_gather_bytes(
       *group, bytes_of(own.bytes), {.label = "an object per rank"});
   if (own.error) std::rethrow_exception(own.error);
   std::vector<c10::IValue> objects;
   for (const Bytes& bytes : all) {
     if (bytes.empty()) refuse_empty("an object", objects.size());
-    objects.push_back(torch::pickle_load(text_of(bytes)));
+    objects.push_back(unpickle(bytes));
   }
   return objects;
 }

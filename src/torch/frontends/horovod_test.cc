@@ -126,6 +126,19 @@ TEST(Objects, AreGatheredInTheOrderOfRanks) {
   });
 }
 
+// Issue 43, point 19: one byte carried 200 MiB.
+TEST(Objects, CarryOfAViewItsOwnElements) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor row = torch::arange(1000).slice(0, group->rank(), 9);
+    for (const c10::IValue& object : allgather_object(row, group))
+      EXPECT_EQ(object.toTensor().storage().nbytes(),
+                object.toTensor().nbytes());
+    const at::Tensor got = broadcast_object(row, 1, group).toTensor();
+    EXPECT_TRUE(got.equal(torch::arange(1, 9)));
+    EXPECT_EQ(got.storage().nbytes() > got.nbytes(), group->rank() == 1);
+  });
+}
+
 TEST(Objects, TellEveryRankOfOneThatCannotTravel) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const c10::IValue bad(

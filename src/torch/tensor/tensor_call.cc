@@ -118,10 +118,10 @@ class TensorCall::TensorWork : public PendingWork {
 
   // Memory that peers may still write to must not be freed. Waiting for them
   // here could deadlock, if they wait for a message that this thread is about
-  // to send.
+  // to send. A forked child has copies, which it drops at its end.
   ~TensorWork() override {
-    if (held_->is_empty() || work_.done()) return;
-    if (is_on_gpu_)
+    if (held_->is_empty() || (!is_of_parent() && work_.done())) return;
+    if (is_on_gpu_ && !is_of_parent())
       Parked::all().add(work_, std::move(held_));
     else
       static_cast<void>(held_.release());

@@ -2,7 +2,6 @@
 
 #include <ATen/core/Formatting.h>
 #include <c10/util/StringUtil.h>
-#include <torch/serialize.h>
 
 #include <deque>
 #include <exception>
@@ -12,6 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
+#include "src/torch/tensor/object_pickle.h"
 #include "src/torch/tensor/tensor_call.h"
 
 namespace lockstep {
@@ -38,14 +38,9 @@ std::vector<Buffer> use_all(TensorCall& call, Use use, at::TensorList tensors,
 }
 
 Bytes pickled(const c10::IValue& object) {
-  const std::vector<char> pickle = torch::pickle_save(object);
-  const auto bytes = std::as_bytes(std::span(pickle));
+  const std::vector<char> text = pickle(object);
+  const auto bytes = std::as_bytes(std::span(text));
   return {bytes.begin(), bytes.end()};
-}
-
-c10::IValue unpickled(const Bytes& bytes) {
-  const auto* begin = reinterpret_cast<const char*>(bytes.data());
-  return torch::pickle_load({begin, begin + bytes.size()});
 }
 
 std::size_t own_index(const ProcessGroup& group) {
@@ -380,7 +375,7 @@ std::vector<c10::IValue> gather_object(ProcessGroup& group,
       throw InvalidArgument(
           c10::str("gather_object: the object of rank ", rank,
                    " could not be pickled\n  next:    read that rank's error"));
-    objects.push_back(unpickled(all[rank]));
+    objects.push_back(unpickle(all[rank]));
   }
   return objects;
 }
@@ -398,7 +393,7 @@ c10::IValue scatter_object_list(ProcessGroup& group,
       pickles.clear();  // an error on the other ranks
     }
   try {
-    return unpickled(scatter_bytes(group, pickles, root, options));
+    return unpickle(scatter_bytes(group, pickles, root, options));
   } catch (...) {
     if (error) std::rethrow_exception(error);
     throw;

@@ -2,8 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -225,6 +228,38 @@ TEST(TensorCollectivesOfObjects, GatherAndScatter) {
   });
 }
 
+// Issue 43, point 19.
+TEST(TensorCollectivesOfObjects, CarryOfAViewItsOwnElements) {
+  run_ranks(kBackend, kRanks, [](const Group& group) {
+    const at::Tensor large = wave({200, 300}, group->rank());
+    const at::Tensor row = large.select(0, 7).requires_grad_();
+    const at::Tensor whole = wave({5}, 0);
+    c10::Dict<std::string, at::Tensor> views;
+    views.insert("column", large.detach().select(1, 7).slice(0, 0, 9, 2));
+    views.insert("whole", whole);
+    const c10::IValue object(c10::ivalue::Tuple::create(
+        {c10::List<at::Tensor>({row, row}), views, std::int64_t{3}}));
+    for (const c10::IValue& got : gather_object(*group, object, 0)) {
+      const auto& parts = got.toTuple()->elements();
+      const auto rows = parts[0].toTensorList();
+      const auto named = parts[1].toGenericDict();
+      const at::Tensor first = rows.get(0);
+      EXPECT_TRUE(first.requires_grad());
+      EXPECT_TRUE(at::Tensor(rows.get(1)).is_alias_of(first));
+      for (const at::Tensor& tensor :
+           {first, named.at("column").toTensor(), named.at("whole").toTensor()})
+        EXPECT_EQ(tensor.storage().nbytes(), tensor.nbytes());
+      EXPECT_EQ(parts[2].toInt(), 3);
+    }
+    const at::Tensor kept =
+        scatter_object_list(*group, std::vector<c10::IValue>(kRanks, row), 1)
+            .toTensor();
+    EXPECT_EQ(kept.storage().nbytes(), kept.nbytes());
+    EXPECT_TRUE(kept.equal(wave({200, 300}, 1).select(0, 7)));
+    EXPECT_TRUE(large.select(0, 7).is_alias_of(row));
+  });
+}
+
 TEST(TensorCollectivesOfObjects, TellEveryRankOfWhatCannotTravel) {
   run_ranks(kBackend, kCallers, [](const Group& group) {
     const c10::IValue good(std::int64_t{3});
@@ -312,6 +347,33 @@ TEST(TensorCollectivesInFlight, KeepTheTensorsThatTheCallerForgot) {
       EXPECT_TRUE(received.eq(i).all().item<bool>()) << "message " << i;
     }
     for (const Work& work : works) work.wait();
+  });
+}
+
+// Issue 43, point 5. The destructor of a Work asks whether it is done.
+TEST(TensorCollectivesInFlight, BelongToTheParentOfAForkedChild) {
+  run_ranks("shm", 2, [](const Group& group) {
+    const at::Tensor columns = torch::zeros({2, 3}).t();
+    std::optional<Work> work;
+    if (group->rank() == 0) {
+      work = irecv(*group, columns, 1);
+      const pid_t child = ::fork();
+      if (child == 0) {
+        const bool refused = message_of([&] { work->wait(); }).find("forked") !=
+                             std::string::npos;
+        work.reset();
+        ::_exit(refused ? 0 : 1);
+      }
+      int status = -1;
+      ::waitpid(child, &status, 0);
+      EXPECT_EQ(status, 0);
+    }
+    group->barrier().wait();
+    if (work)
+      work->wait();
+    else
+      send(*group, torch::full({3, 2}, 4.0), 0);
+    EXPECT_EQ(columns.eq(4).all().item<bool>(), group->rank() == 0);
   });
 }
 

@@ -31,6 +31,17 @@ GlooProgress GlooBuffer::look(Base& buffer) {
   return look_locked(buffer);
 }
 
+std::string GlooBuffer::error_of(Base& buffer) {
+  const std::lock_guard lock(buffer.*(&GlooBuffer::m_));
+  const std::exception_ptr error = buffer.*(&GlooBuffer::ex_);
+  try {
+    if (error) std::rethrow_exception(error);
+  } catch (const std::exception& why) {
+    return why.what();
+  }
+  return {};
+}
+
 void GlooBuffer::wait(Base& buffer, GlooDirection direction,
                       std::chrono::microseconds timeout) {
   std::unique_lock lock(buffer.*(&GlooBuffer::m_));

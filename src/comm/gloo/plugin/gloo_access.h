@@ -43,6 +43,9 @@ class GlooBuffer : public gloo::transport::tcp::UnboundBuffer {
   static void wait(Base& buffer, GlooDirection direction,
                    std::chrono::microseconds timeout);
 
+  // Why it is kBroken; empty if it is not. Any thread.
+  static std::string error_of(Base& buffer);
+
   // Throws unless the members lie where the library has them. `buffer` must be
   // new, and is unusable afterwards.
   static void check_layout(Base& buffer);

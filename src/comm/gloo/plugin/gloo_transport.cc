@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <ctime>
 #include <mutex>
 #include <system_error>
@@ -71,6 +72,16 @@ void require_descriptors() {
   if (!enough)
     throw std::system_error(reason, std::generic_category(),
                             "could not start Gloo");
+}
+
+// `error` is Gloo's, with the kernel's reason. The peer is not to blame if the
+// kernel cannot copy from or to this process's memory.
+void refuse_bad_memory(const std::string& error) {
+  if (error.find(std::strerror(EFAULT)) == std::string::npos) return;
+  throw std::runtime_error(
+      "the memory of a buffer of this rank cannot be read or written\n"
+      "  likely:  the memory was freed, or is shorter than the buffer says\n"
+      "  next:    keep the memory of each buffer until its Work is done");
 }
 
 // The process's device, which owns Gloo's thread. That thread takes no signals.
@@ -180,6 +191,7 @@ std::unique_ptr<GlooRequest> GlooTransport::post(
     else
       request->buffer->recv(message.peer, slot, 0, message.bytes);
   } catch (const std::exception& error) {
+    refuse_bad_memory(error.what());
     throw BrokenConnection(message.peer, error.what());
   }
   return request;
@@ -202,6 +214,16 @@ bool GlooTransport::connected(int peer) const {
              *canary)) == GlooProgress::kPending;
 }
 
+// All operations of a pair break together, for one reason.
+void GlooTransport::fail_broken(GlooRequest& request) const {
+  const auto& canary = canaries_[static_cast<std::size_t>(request.peer)];
+  refuse_bad_memory(GlooBuffer::error_of(request.tcp()));
+  if (canary)
+    refuse_bad_memory(GlooBuffer::error_of(
+        static_cast<gloo::transport::tcp::UnboundBuffer&>(*canary)));
+  throw BrokenConnection(request.peer, "the connection to it ended");
+}
+
 LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
                                             microseconds timeout) {
   const auto end = Clock::now() + timeout;
@@ -213,7 +235,7 @@ LockstepTransportStatus GlooTransport::wait(GlooRequest& request,
     const GlooProgress progress = GlooBuffer::look(request.tcp());
     if (progress == GlooProgress::kDone) return kTransportDone;
     if (!was_connected || progress == GlooProgress::kBroken)
-      throw BrokenConnection(request.peer, "the connection to it ended");
+      fail_broken(request);
     const auto left =
         std::chrono::duration_cast<microseconds>(end - Clock::now());
     if (left.count() <= 0) return kTransportNotYet;

@@ -53,6 +53,7 @@ class GlooTransport {
   std::unique_ptr<GlooRequest> post(const LockstepTransportMessage& message,
                                     GlooDirection direction);
   bool connected(int peer) const;
+  [[noreturn]] void fail_broken(GlooRequest& request) const;
 
   const int rank_;
   const int size_;

@@ -4,10 +4,11 @@
 #include <cstring>
 #include <utility>
 
+#include "src/comm/operation/peer_checks.h"
+
 namespace lockstep {
 namespace {
 
-const char* const kLeftText = "it left the group";
 const char* const kClosedText = "it aborted the group";
 
 std::string too_long(const MpiPacket& packet, std::size_t room) {
@@ -43,7 +44,7 @@ void MpiGroup::send(const MpiRequestPointer& request) {
   const int peer = request->peer;
   if (presence(peer) != Presence::kHere)
     return request->finish(kTransportBroken, presence(peer) == Presence::kLeft
-                                                 ? kLeftText
+                                                 ? kLeftGroup
                                                  : kClosedText);
   const bool is_short = static_cast<bool>(request->packet);
   MpiPacket header =
@@ -74,7 +75,7 @@ void MpiGroup::receive(const MpiRequestPointer& request) {
   const Presence peer = presence(request->peer);
   if (peer != Presence::kHere)
     return request->finish(kTransportBroken,
-                           peer == Presence::kLeft ? kLeftText : kClosedText);
+                           peer == Presence::kLeft ? kLeftGroup : kClosedText);
   lanes_[key].wanted.push_back(request);
 }
 
@@ -172,7 +173,7 @@ void MpiGroup::end_stream(MpiStream& stream, LockstepTransportStatus status,
 void MpiGroup::part(int peer, Presence how) {
   presence(peer) = how;
   const bool closed = how == Presence::kClosed;
-  const std::string why = closed ? kClosedText : kLeftText;
+  const std::string why = closed ? kClosedText : kLeftGroup;
   for (auto& [key, lane] : lanes_) {
     if (key.peer != peer) continue;
     for (const MpiRequestPointer& each : lane.wanted)
