@@ -30,6 +30,7 @@ void for_each_field(Record& record, Visit visit) {
   visit("parameters", record.parameters);
   visit("global_batch", record.global_batch);
   visit("batch_per_rank", record.batch_per_rank);
+  visit("notes", record.notes);
 }
 
 template <class Record, class Visit>

@@ -35,6 +35,7 @@ struct StartRecord {
   std::int64_t parameters = 0;  // scalars that are trained
   std::int64_t global_batch = 0;
   std::int64_t batch_per_rank = 0;
+  std::vector<std::string> notes{};  // about the run, one line each
 
   friend bool operator==(const StartRecord&, const StartRecord&) = default;
 };

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import unittest
+from pathlib import Path
 
 import plain_safetensors
 from train_data import WithSmallData, write_images
@@ -139,34 +140,39 @@ class EvaluateAndPredict(TrainedModel):
             self.assertEqual(row["images"], sum(counts[i]))
             self.assertAlmostEqual(row["recall"], counts[i][i] / sum(counts[i]))
 
-    def test_pytorch_predicts_the_same_from_the_file(self):
+    def test_the_guides_python_predicts_the_same_from_the_file(self):
         try:
             import torch
         except ImportError:
             self.skipTest("this Python has no torch")
-        self.have_model()
-        tensors, _ = plain_safetensors.read(self.model)
-        weights = {
-            name: torch.frombuffer(bytearray(content), dtype=torch.float32)
-            .reshape(shape) for name, (_, shape, content) in tensors.items()}
+        guide = Path(__file__).parents[2] / "docs/guides/evaluate.md"
+        code = re.search(r"```python\n(.*?)```", guide.read_text(), re.S)[1]
+        self.assertIn("model.safetensors", code)
         raw = (self.data / "t10k-images-idx3-ubyte").read_bytes()[16:]
-        x = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
-        # The mean and the deviation of Fashion-MNIST, whatever the images.
-        x = (x.reshape(-1, 784) / 255 - 0.2860) / 0.3530
-        for layer in "fc1", "fc2", "fc3":
-            x = torch.nn.functional.linear(x, weights[f"{layer}.weight"],
-                                           weights[f"{layer}.bias"])
-            x = x.relu() if layer != "fc3" else x.softmax(1)
+        pixels = torch.frombuffer(bytearray(raw), dtype=torch.uint8)
+        for model in ["--model=mlp", "--hidden=32,16"], ["--model=cnn"], []:
+            with self.subTest(model=model):
+                self.train(model=model)
+                names = {}
+                exec(code.replace("model.safetensors", str(self.model)), names)
+                with torch.no_grad():
+                    expected = names["logits"](
+                        pixels.reshape(-1, 1, 28, 28)).softmax(1)
+                self.compare(expected, torch)
+
+    def compare(self, expected, torch):
         rows = list(csv.reader(io.StringIO(
             self.predict("-n", 2, "--probabilities").decode())))
-        self.assertEqual(rows[0][:6],
-                         ["index", "label", "predicted", "probability",
+        self.assertEqual(rows[0][:7],
+                         ["index", "label", "predicted", "class", "probability",
                           "T-shirt/top", "Trouser"])
-        numbers = torch.tensor([[float(field) for field in row]
-                                for row in rows[1:]])
-        self.assertTrue(torch.equal(numbers[:, 2].long(), x.argmax(1)))
-        self.assertLess((numbers[:, 3] - x.max(1).values).abs().max(), 1e-5)
-        self.assertLess((numbers[:, 4:] - x).abs().max(), 1e-5)
+        names = rows[0][5:]
+        self.assertEqual([row[3] for row in rows[1:]],
+                         [names[int(row[2])] for row in rows[1:]])
+        found = torch.tensor([[float(field) for field in row[4:]]
+                              for row in rows[1:]])
+        self.assertLess((found[:, 0] - expected.max(1).values).abs().max(), 1e-5)
+        self.assertLess((found[:, 1:] - expected).abs().max(), 1e-5)
 
     def test_images_without_labels_are_predicted_alike(self):
         self.have_model()

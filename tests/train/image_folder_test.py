@@ -325,11 +325,52 @@ class ImageFolders(unittest.TestCase):
             f"--checkpoint-dir={checkpoints}", "--resume=auto",
             "--exact-pixels", data=data, size=12))
 
-    def test_a_damaged_test_image_always_ends_the_run(self):
+    def test_a_cut_test_image_is_found_before_training(self):
         data = self.copy()
         broken = data / "val" / "red" / "000.png"
         self.cut(broken)
-        self.assertIn(str(broken), self.refusal("--max-broken=3", data=data))
+        errors = self.refusal(data=data)
+        self.assertIn("cannot train: 1 of the test images cannot be read\n",
+                      errors)
+        self.assertIn(str(broken), errors)
+        self.assertIn("--max-broken 1", errors)
+
+    def test_damaged_test_images_are_left_out_on_request(self):
+        data = self.copy()
+        for name in "red", "blue":
+            self.cut(data / "val" / name / "000.png")
+        output = self.folder / "left_out.safetensors"
+        result = self.train("-n", 1, "--max-broken=2", output=output, data=data)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        said = "2 test images were broken and left out, the first: "
+        self.assertIn(said, result.stdout)
+        _, metadata = plain_safetensors.read(output)
+        result = self.run_program(
+            COMMAND, "evaluate", output, "-n", 1, "--max-broken=2",
+            f"--data-dir={data}", f"--json={self.folder / 'e.json'}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("2 images were broken and left out, the first: ",
+                      result.stdout)
+        found = json.loads((self.folder / "e.json").read_text())
+        self.assertEqual(found["images"], 31)
+        self.assertAlmostEqual(found["accuracy"],
+                               float(metadata["lockstep.test_accuracy"]),
+                               places=6)
+        result = self.run_program(COMMAND, "evaluate", output, "-n", 1,
+                                  "--max-broken=1", f"--data-dir={data}")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("more than 1 samples", result.stderr)
+        self.refusal("--max-broken=1", data=data)
+
+    def test_the_commands_to_try_next_name_the_same_data(self):
+        output = self.folder / "hints.safetensors"
+        result = self.train("-n", 1, output=output)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn(f"lockstep evaluate {output} --data-dir {self.data}\n",
+                      result.stdout)
+        self.assertIn(f"lockstep train --dataset imagefolder --data-dir "
+                      f"{self.data} --image-size 24 --augment --epochs 15\n",
+                      result.stdout)
 
     def test_ranks_with_different_files_are_refused(self):
         other = self.copy()

@@ -36,7 +36,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -66,6 +68,9 @@ struct EvaluationOptions {
   bool probabilities = false;
   // Threads that read samples.
   std::int64_t workers = 1;
+  // evaluate(): the number of samples per rank that may be broken, as in
+  // LoaderOptions; they are left out. One more is an error.
+  std::int64_t max_broken = 0;
   // The ranks that share the samples; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
 };
@@ -118,6 +123,8 @@ class ConfusionMatrix {
 struct Evaluation {
   ConfusionMatrix confusion;
   double loss = 0;  // the sum of the samples' losses
+  // Of samples that were left out, their number and the first, as a sentence.
+  std::optional<std::string> broken{};
   // From the beginning of the pass to the end of the merge, on this rank.
   std::chrono::duration<double> duration{};
 

@@ -155,10 +155,8 @@ std::optional<Transform> transform_named(std::string_view name) {
 }
 
 template <std::size_t... kIndex>
-std::string all_names(std::index_sequence<kIndex...>) {
-  const std::array<std::string_view, sizeof...(kIndex)> names{
-      name_of(Transform(std::in_place_index<kIndex>))...};
-  return fmt::format("{}", fmt::join(names, ", "));
+std::vector<std::string_view> all_names(std::index_sequence<kIndex...>) {
+  return {name_of(Transform(std::in_place_index<kIndex>))..., "hflip", "vflip"};
 }
 
 // The value that a call gives for the field `name` at `position`; marks it as
@@ -203,12 +201,8 @@ Transform bind(const Reader& reader, const Call& call) {
   if (name == "vflip") name = "random_vertical_flip";
   std::optional<Transform> made = transform_named(name);
   if (!made)
-    reader.fail(
-        call.offset,
-        fmt::format(
-            "one of {}, hflip, vflip",
-            all_names(
-                std::make_index_sequence<std::variant_size_v<Transform>>())));
+    reader.fail(call.offset,
+                fmt::format("one of {}", fmt::join(known_names(), ", ")));
   if (std::holds_alternative<Normalize>(*made) && call.arguments.size() == 1) {
     const std::string_view* value = call.arguments[0].value.name();
     if (value != nullptr && *value == "imagenet") return imagenet_normalize();
@@ -228,6 +222,10 @@ std::vector<std::pair<std::string_view, std::string>> fields_of(
 }
 
 }  // namespace
+
+std::vector<std::string_view> known_names() {
+  return all_names(std::make_index_sequence<std::variant_size_v<Transform>>());
+}
 
 std::vector<Transform> parse(std::string_view text) {
   Reader reader(text);

@@ -20,6 +20,9 @@
 
 namespace lockstep::transforms {
 
+// The names that parse() knows.
+std::vector<std::string_view> known_names();
+
 // Does not check the arguments' values.
 std::vector<Transform> parse(std::string_view text);
 

@@ -119,14 +119,16 @@ std::vector<std::string> start_lines(const StartRecord& record,
                   by, record.backend);
   if (!record.libtorch_version.empty())
     first += fmt::format(" {} LibTorch {}", by, record.libtorch_version);
-  return {first,
-          fmt::format("{} {} + {} images {} {}, {} {} global batch {}, {} per "
-                      "rank",
-                      record.dataset, with_thousands(record.train_images),
-                      with_thousands(record.test_images), by, record.model,
-                      count(record.parameters, "parameter"), by,
-                      with_thousands(record.global_batch),
-                      with_thousands(record.batch_per_rank))};
+  std::vector<std::string> lines{
+      first, fmt::format("{} {} + {} images {} {}, {} {} global batch {}, {} "
+                         "per rank",
+                         record.dataset, with_thousands(record.train_images),
+                         with_thousands(record.test_images), by, record.model,
+                         count(record.parameters, "parameter"), by,
+                         with_thousands(record.global_batch),
+                         with_thousands(record.batch_per_rank))};
+  add_labelled(lines, "note    ", record.notes);
+  return lines;
 }
 
 std::string bar_line(const StepRecord& record, const TerminalStyle& style) {

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-// Two lines about the job: model, data set, ranks and backend.
+// Two lines about the job: model, data set, ranks and backend; then its notes.
 std::vector<std::string> start_lines(const StartRecord& record,
                                      const TerminalStyle& style);
 

@@ -95,6 +95,7 @@ struct Inquiry {
                                  : at::MemoryFormat::Contiguous,
             .probabilities = flags.probabilities,
             .workers = flags.readers.value_or(images.folder ? cores : 1),
+            .max_broken = flags.max_broken,
             .group = group};
   }
 };
@@ -279,6 +280,7 @@ std::vector<JobField> job_of(const EvaluateOptions& flags) {
        flags.image_size ? std::to_string(*flags.image_size) : "the file's"},
       {"--images", flags.images.empty() ? "not given" : "given"},
       {"--probabilities", yes_or_no(flags.probabilities)},
+      {"--max-broken", std::to_string(flags.max_broken)},
       {"writing a file", yes_or_no(!path.empty() && path != kStandardOutput)},
       {"--device", flags.devices.device},
       {"--tf32", yes_or_no(flags.compute.tf32)},

@@ -45,6 +45,14 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
                       "Write the results there as JSON; -: to standard output, "
                       "instead of the table")
           ->type_name("FILE");
+      command
+          .add_option(
+              "--max-broken", options.max_broken,
+              "Images of a folder, per rank, that may be broken and are "
+              "left out; one more is an error")
+          ->check(whole_number(0))
+          ->capture_default_str()
+          ->type_name("N");
       return;
     case ModelVerb::kPredict:
       command

@@ -42,18 +42,26 @@
 namespace lockstep {
 namespace {
 
-// Commands that a user may want to run next.
+// Commands that a user may want to run next, on the same data.
 std::vector<std::string> hints(const TrainOptions& options) {
   std::vector<std::string> lines;
   if (!options.hints) return lines;
+  const std::string folder =
+      options.data_dir.empty() ? ""
+                               : " --data-dir " + shell_word(options.data_dir);
+  std::string train = "lockstep train";
+  if (options.given.contains("--dataset"))
+    train += " --dataset " + options.dataset;
+  train += folder;
+  const bool is_folder = options.dataset == kImageFolder;
+  if (is_folder && options.given.contains("--image-size"))
+    train += " --image-size " + std::to_string(options.image_size);
   if (options.augment.empty() && options.model == "convnet")
-    lines.push_back("lockstep train --augment --epochs 15");
+    lines.push_back(train + " --augment --epochs 15");
   lines.push_back("lockstep evaluate " + shell_word(options.output.string()) +
-                  (options.data_dir.empty()
-                       ? ""
-                       : " --data-dir " + shell_word(options.data_dir)));
-  if (options.model != "mlp")
-    lines.push_back("lockstep train --model mlp --hidden 1024,1024");
+                  folder);
+  if (options.model != "mlp" && !is_folder)
+    lines.push_back(train + " --model mlp --hidden 1024,1024");
   lines.push_back("lockstep train --help");
   return lines;
 }
@@ -64,20 +72,15 @@ void report_end(const TrainOptions& options, const TrainingResult& result,
   if (options.strategy == "data-parallel")
     notes.push_back(
         peak_memory_text(training_devices(options.device, options.replicas)));
+  if (result.skipped_steps > 0)
+    notes.push_back(std::to_string(result.skipped_steps) +
+                    (result.skipped_steps == 1 ? " step was" : " steps were") +
+                    " skipped, because gradients were not finite");
   if (result.compression) notes.push_back(*result.compression);
-  if (result.broken_images) notes.push_back(*result.broken_images);
+  notes.insert(notes.end(), result.broken_images.begin(),
+               result.broken_images.end());
   if (result.loader_waits) notes.push_back(*result.loader_waits);
   if (result.checkpoint_waits) notes.push_back(*result.checkpoint_waits);
-  if (result.layers_begun_anew && !result.resumed_from) {
-    std::string note = "began with the weights of " + options.weights.string();
-    for (const std::string& layer : *result.layers_begun_anew)
-      note +=
-          (&layer == &result.layers_begun_anew->front() ? "; anew: " : ", ") +
-          layer;
-    notes.push_back(note);
-  }
-  if (result.resumed_from)
-    notes.push_back("went on from " + result.resumed_from->string());
   if (writer) {
     writer->write(EndRecord{.model_path = options.output.string(),
                             .test_accuracy = result.test.accuracy(),

@@ -13,8 +13,10 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "src/base/suggest.h"
 #include "src/data/known_datasets.h"
 #include "src/data/transform/image_folder_splits.h"
+#include "src/data/transform/transform_text.h"
 #include "src/tools/job/data_flags.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/flags.h"
@@ -64,9 +66,9 @@ void add_data_flags(CLI::App& command, TrainOptions& options) {
                    "also those that become much smaller: slower");
   command
       .add_option("--max-broken", options.max_broken,
-                  "Training images of an imagefolder, per rank and epoch, that "
-                  "may be broken and are replaced by the next ones; one more "
-                  "ends the run")
+                  "Images of an imagefolder, per rank and epoch, that may be "
+                  "broken: those for training are replaced by the next ones, "
+                  "those of the test left out; one more ends the run")
       ->check(whole_number(0))
       ->capture_default_str()
       ->type_name("N");
@@ -84,6 +86,11 @@ void add_model_flags(CLI::App& command, TrainOptions& options) {
                       fmt::join(options.hidden, ",")))
       ->check(list_of(whole_number(1)))
       ->type_name("N,N,...");
+  command
+      .add_option("--stem", options.stem,
+                  "First layers of a resnet: " + list_names(kStems))
+      ->check(one_of("stem", names_in(kStems)))
+      ->capture_default_str();
   command
       .add_option("--dropout", options.dropout,
                   "Share of activations dropped in training; the model's own "
@@ -145,6 +152,12 @@ void add_parallel_flags(CLI::App& command, TrainOptions& options) {
       .add_option("--clip-norm", options.clip_norm,
                   "Largest norm of all gradients together")
       ->check(positive_number());
+  command
+      .add_option("--on-nan", options.on_nan,
+                  "What follows from a loss or weights that are not finite: " +
+                      list_names(kOnNan))
+      ->check(one_of("answer to NaN", names_in(kOnNan)))
+      ->capture_default_str();
   command.add_flag("--sharded", options.sharded,
                    "Divide the optimizer's state and work over the ranks");
   command.add_flag("--find-unused", options.find_unused,
@@ -283,9 +296,35 @@ void check_augmentation(const std::string& augment) try {
   const bool is_name = std::ranges::find(names, augment) != names.end();
   if (!augment.empty() && !is_name) Compose transforms(augment);
 } catch (const InvalidArgument&) {
-  // A text without brackets was meant as a name.
-  if (augment.find_first_of("(|") != std::string::npos) throw;
-  row_named(kAugmentations, "augmentation", augment);
+  // A word that is no transform was meant as a name.
+  const auto transforms = transforms::known_names();
+  if (augment.find_first_of("(|") != std::string::npos ||
+      std::ranges::find(transforms, augment) != transforms.end())
+    throw;
+  throw InvalidArgument(fmt::format(
+      "{}; or transforms with their arguments, such as \"random_crop(32, "
+      "padding=4) | hflip\", of: {}",
+      unknown_name("augmentation", augment, names_in(kAugmentations)),
+      fmt::join(transforms, ", ")));
+}
+
+void check_model_flags(const TrainOptions& options) {
+  if (options.given.contains("--hidden") && options.model != "mlp")
+    throw InvalidArgument(fmt::format(
+        "--hidden is for --model mlp; the model is {}", options.model));
+  const bool residual = known_model(options.model).residual;
+  const auto models = [](bool are_residual) {
+    return list_names(kModels, "and", [=](const KnownModel& known) {
+      return known.residual == are_residual;
+    });
+  };
+  if (options.dropout.value_or(0) != 0 && residual)
+    throw InvalidArgument(
+        fmt::format("--dropout is for --model {}; {} has none", models(false),
+                    options.model));
+  if (options.given.contains("--stem") && !residual)
+    throw InvalidArgument(fmt::format("--stem is for --model {}; {} has none",
+                                      models(true), options.model));
 }
 
 void check_data_flags(TrainOptions& options) {
@@ -429,15 +468,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
         "of a batch: use at most {}, or a larger --global-batch-size",
         options.accumulate, *options.batch_size, *options.ranks,
         *options.batch_size));
-  if (options.given.contains("--hidden") && options.model != "mlp")
-    throw InvalidArgument(fmt::format(
-        "--hidden is for --model mlp; the model is {}", options.model));
-  if (options.dropout.value_or(0) != 0 && known_model(options.model).residual)
-    throw InvalidArgument(fmt::format(
-        "--dropout is for --model {}; {} has none",
-        list_names(kModels, "and",
-                   [](const KnownModel& known) { return !known.residual; }),
-        options.model));
+  check_model_flags(options);
   check_schedule_flags(options);
   if (options.output.empty())
     options.output =

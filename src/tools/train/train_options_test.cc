@@ -304,6 +304,33 @@ TEST(TrainOptions, TakeResidualNetworksWithoutDropout) {
               HasSubstr("resnet34 has none"));
 }
 
+TEST(TrainOptions, ChooseAStemOfResidualNetworksOnly) {
+  EXPECT_EQ(parse_train({"--model", "resnet18"}).stem, "auto");
+  EXPECT_EQ(parse_train({"--model", "resnet18", "--stem", "cifar"}).stem,
+            "cifar");
+  EXPECT_THAT(train_error({"--model", "resnet18", "--stem", "cifr"}),
+              HasSubstr("did you mean \"cifar\"?"));
+  EXPECT_EQ(train_error({"--stem", "cifar"}),
+            "--stem is for --model resnet18, resnet34 and resnet50; convnet "
+            "has none");
+}
+
+TEST(TrainOptions, StopAtNanUnlessToldOtherwise) {
+  EXPECT_EQ(parse_train({}).on_nan, "stop");
+  EXPECT_EQ(parse_train({"--on-nan", "skip"}).on_nan, "skip");
+  EXPECT_THAT(train_error({"--on-nan", "halt"}),
+              HasSubstr("stop, skip, ignore"));
+}
+
+TEST(TrainOptions, AWrongAugmentationNamesTheTransformsToo) {
+  EXPECT_THAT(
+      train_error({"--augment", "imagnet"}),
+      AllOf(HasSubstr("did you mean \"imagenet\"?"),
+            HasSubstr("random_crop, random_resized_crop"), HasSubstr("hflip")));
+  EXPECT_THAT(train_error({"--augment", "random_crop"}),
+              AllOf(HasSubstr("random_crop"), HasSubstr("size")));
+}
+
 TEST(TrainOptions, UnknownFlagsSuggestTheNearest) {
   EXPECT_THAT(
       train_error({"--epoch", "3"}),

@@ -12,8 +12,10 @@
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "src/train/evaluate/broken_images.h"
 #include "src/train/evaluate/model_outputs.h"
 #include "src/train/evaluate/pending_metrics.h"
+#include "src/train/evaluate/readable_samples.h"
 
 namespace lockstep {
 namespace {
@@ -153,23 +155,32 @@ Evaluation evaluate(const Forward& forward, const SampleSource& samples,
   const Blocks blocks(samples, options, *group);
   Evaluation result{.confusion = ConfusionMatrix(options.classes)};
   std::vector<double> losses(static_cast<std::size_t>(blocks.count()));
-  DeviceBatches batches(samples, options.device, options.memory_format);
-  Loader loader(samples, blocks.indices(),
+  const ReadableSamples readable(samples, options.max_broken);
+  DeviceBatches batches(readable, options.device, options.memory_format);
+  Loader loader(readable, blocks.indices(),
                 {.batch_size = blocks.size(),
                  .workers = options.workers,
                  .elements = batches.elements()});
   std::int64_t done = 0;
-  for_each_output(loader, batches, forward, group->timeout(),
-                  [&](const at::Tensor& logits, const at::Tensor& labels) {
-                    check_logits(logits, labels, options.classes);
-                    count(result.confusion, labels, logits.argmax(1));
-                    losses[static_cast<std::size_t>(blocks.number(done++))] =
-                        PendingMetrics(at::cross_entropy_loss(logits, labels),
+  for_each_output(
+      loader, batches, forward, group->timeout(),
+      [&](const at::Tensor& all_logits, const at::Tensor& all_labels) {
+        check_logits(all_logits, all_labels, options.classes);
+        const auto block = static_cast<std::size_t>(blocks.number(done++));
+        const auto [logits, labels] = without_broken(all_logits, all_labels);
+        if (labels.size(0) == 0) return;
+        count(result.confusion, labels, logits.argmax(1));
+        losses[block] = PendingMetrics(at::cross_entropy_loss(logits, labels),
                                        logits, labels)
                             .read()
                             .loss;
-                  });
+      });
   merge(losses, result.confusion, *group);
+  if (options.max_broken > 0) {
+    BrokenImages broken({"image", "left out"});
+    broken.add(readable.broken());
+    result.broken = broken.summary(*group);
+  }
   for (const double loss : losses) result.loss += loss;
   result.duration = Clock::now() - start;
   return result;

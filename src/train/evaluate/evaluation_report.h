@@ -1,6 +1,7 @@
 // The results of an evaluation, as text for people and as JSON for programs.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,10 @@ struct EvaluationSubject {
 
 // A header, a table of the classes and the confusion matrix, in lines of at
 // most 80 columns for up to ten classes. The matrix's columns have the classes'
-// names where these fit, else their numbers.
+// names where these fit, else their numbers. Of more than kMostClasses classes
+// it has those with the lowest f1, and in the place of the matrix the pairs
+// that were confused most often: about a page.
+inline constexpr std::int64_t kMostClasses = 20;
 std::string to_text(const Evaluation& evaluation,
                     const EvaluationSubject& subject);
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -72,6 +73,42 @@ TEST(EvaluationReport, NumbersTheColumnsOfNamesThatDoNotFit) {
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
     EXPECT_LE(line.size(), 82u) << line;  // a dot has two bytes
+}
+
+TEST(EvaluationReport, OfManyClassesIsAboutAPage) {
+  constexpr int kClasses = 1000;
+  Evaluation evaluation{.confusion = ConfusionMatrix(kClasses),
+                        .duration = std::chrono::seconds(1)};
+  EvaluationSubject many = subject();
+  many.class_names.clear();
+  for (int i = 0; i < kClasses; ++i) {
+    many.class_names.push_back("n" + std::to_string(i));
+    for (int image = 0; image < 3; ++image) evaluation.confusion.add(i, i);
+  }
+  evaluation.confusion.add(7, 8);
+  for (int image = 0; image < 5; ++image) evaluation.confusion.add(600, 11);
+  const std::string text = to_text(evaluation, many);
+  EXPECT_LT(std::ranges::count(text, '\n'), 60);
+  EXPECT_THAT(text,
+              HasSubstr("The 20 of 1,000 classes with the lowest f1; "
+                        "--json FILE has all:\n\n"
+                        "class  images    recall  precision        f1\n"
+                        "n11         3  100.00 %    37.50 %   54.55 %\n"
+                        "n600        8   37.50 %   100.00 %   54.55 %\n"));
+  EXPECT_THAT(text, HasSubstr("confused most often:\n\n"
+                              "class  predicted as  images\n"
+                              "n600   n11                5\n"
+                              "n7     n8                 1\n"));
+}
+
+TEST(EvaluationReport, SaysHowManyImagesWereLeftOut) {
+  Evaluation broken = small_evaluation();
+  broken.broken = "1 image was broken and left out: a.jpg";
+  EXPECT_THAT(
+      to_text(broken, subject()),
+      HasSubstr("images/s\n1 image was broken and left out: a.jpg\n\n"));
+  EXPECT_EQ(nlohmann::json::parse(to_json(broken, subject()))["broken"],
+            *broken.broken);
 }
 
 TEST(EvaluationReport, SaysWhereTheModelIsFromOnlyIfThatIsElsewhere) {
@@ -147,14 +184,26 @@ TEST(PredictionFile, HasALineForEachSampleThatGivesBackTheSameFloats) {
 TEST(PredictionFile, HasAColumnForEachClassIfAskedFor) {
   const std::vector<std::int64_t> labels{0}, predicted{1};
   const std::vector<float> probability{0.75}, probabilities{0.25, 0.75};
-  EXPECT_EQ(
-      to_csv({.labels = labels,
-              .predicted = predicted,
-              .probability = probability,
-              .probabilities = probabilities,
-              .class_names = {"a, or \"b\"", "T-shirt/top"}}),
-      "index,label,predicted,probability,\"a, or \"\"b\"\"\",T-shirt/top\n"
-      "0,0,1,0.75,0.25,0.75\n");
+  EXPECT_EQ(to_csv({.labels = labels,
+                    .predicted = predicted,
+                    .probability = probability,
+                    .probabilities = probabilities,
+                    .class_names = {"a, or \"b\"", "T-shirt/top"}}),
+            "index,label,predicted,class,probability,\"a, or \"\"b\"\"\","
+            "T-shirt/top\n"
+            "0,0,1,T-shirt/top,0.75,0.25,0.75\n");
+}
+
+TEST(PredictionFile, NamesThePredictedClass) {
+  const std::vector<std::int64_t> predicted{1, 0};
+  const std::vector<float> probability{0.75, 0.5};
+  EXPECT_EQ(to_csv({.labels = {},
+                    .predicted = predicted,
+                    .probability = probability,
+                    .class_names = {"a, or \"b\"", "T-shirt/top"}}),
+            "index,predicted,class,probability\n"
+            "0,1,T-shirt/top,0.75\n"
+            "1,0,\"a, or \"\"b\"\"\",0.5\n");
 }
 
 TEST(PredictionFile, HasAColumnForThePathsOfFiles) {

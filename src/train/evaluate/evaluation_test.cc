@@ -200,6 +200,39 @@ TEST_F(EvaluationOfAModel, LeavesTheModelAsItWas) {
   });
 }
 
+TEST_F(EvaluationOfAModel, LeavesOutTheBrokenSamplesThatArePermitted) {
+  // Every tenth block's first, so that all ranks have some.
+  struct Broken final : SampleSource {
+    explicit Broken(const SampleSource& from) : samples(from) {}
+    std::int64_t size() const override { return samples.size(); }
+    ImageShape shape() const override { return samples.shape(); }
+    std::int64_t read(std::int64_t index, std::uint64_t epoch,
+                      std::span<float> image) const override {
+      if (index % 20 == 0) throw InvalidArgument("truncated");
+      return samples.read(index, epoch, image);
+    }
+    const SampleSource& samples;
+  };
+  const Broken samples(samples_);
+  for (const int ranks : {1, 2, 3})
+    run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
+      EvaluationOptions permitting = options(group);
+      permitting.max_broken = 6;
+      const Evaluation found = evaluate(*model(), samples, permitting);
+      EXPECT_EQ(found.confusion.samples(), kSamples - 6);
+      EXPECT_EQ(found.broken,
+                "6 images were broken and left out, the first: truncated");
+    });
+  run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
+    EvaluationOptions few = options(group);
+    EXPECT_EQ(error_text([&] { evaluate(*model(), samples, few); }),
+              "truncated");
+    few.max_broken = 5;
+    EXPECT_THAT(error_text([&] { evaluate(*model(), samples, few); }),
+                HasSubstr("more than 5 samples"));
+  });
+}
+
 TEST_F(EvaluationOfAModel, RefusesWhatCannotBe) {
   const Forward five = [](const at::Tensor& images) {
     return at::zeros({images.size(0), 5});
@@ -257,8 +290,12 @@ class ModelInAFile : public EvaluationOfAModel {
 
 TEST_F(ModelInAFile, ComesBackWithoutBeingDescribedAgain) {
   const at::Tensor images = at::rand({2, 1, 28, 28});
-  for (const char* name : {"convnet", "cnn", "mlp", "resnet18"}) {
-    const auto saved = make_model(name, {.hidden = {12, 7, 5}, .seed = 3});
+  for (const char* name : {"convnet", "cnn", "mlp", "resnet18", "resnet34"}) {
+    // A stem that the size of the images would not give.
+    const Stem stem =
+        std::string_view(name) == "resnet34" ? Stem::kImageNet : Stem::kAuto;
+    const ModelOptions options{.hidden = {12, 7, 5}, .stem = stem, .seed = 3};
+    const auto saved = make_model(name, options);
     for (auto& buffer : saved->buffers())
       if (buffer.is_floating_point()) buffer.uniform_(0.5, 1);
     save_checkpoint(file(), *saved, model_metadata(name, dataset_));
@@ -272,7 +309,7 @@ TEST_F(ModelInAFile, ComesBackWithoutBeingDescribedAgain) {
       const at::NoGradGuard no_grad;
       model->eval();
       // Two threads must not use one model.
-      const auto expected = make_model(name, {.hidden = {12, 7, 5}});
+      const auto expected = make_model(name, options);
       load_checkpoint(file(), *expected);
       expected->eval();
       EXPECT_TRUE(at::equal(model->forward(images), expected->forward(images)))

@@ -56,7 +56,9 @@ std::string to_csv(const PredictionTable& table) {
   const bool labelled = !table.labels.empty();
   std::string text = "index";
   if (!table.paths.empty()) text += ",path";
-  text += labelled ? ",label,predicted,probability" : ",predicted,probability";
+  if (labelled) text += ",label";
+  const bool named = !table.class_names.empty();
+  text += named ? ",predicted,class,probability" : ",predicted,probability";
   const std::size_t more =
       table.probabilities.empty() ? 0 : table.class_names.size();
   for (std::size_t i = 0; i < more; ++i)
@@ -66,7 +68,10 @@ std::string to_csv(const PredictionTable& table) {
     append(text, sample);
     if (!table.paths.empty()) text += "," + field(table.paths[sample]);
     if (labelled) append(text += ",", table.labels[sample]);
-    append(text += ",", table.predicted[sample]);
+    const std::int64_t predicted = table.predicted[sample];
+    append(text += ",", predicted);
+    if (named)
+      text += "," + field(table.class_names.at(static_cast<size_t>(predicted)));
     append(text += ",", without_sign_of_nan(table.probability[sample]));
     for (const float share : table.probabilities.subspan(sample * more, more))
       append(text += ",", without_sign_of_nan(share));

@@ -1,12 +1,12 @@
 // Predictions as CSV (RFC 4180), one line per sample.
 //
-//     index,label,predicted,probability,T-shirt/top,Trouser,…
-//     0,9,9,0.97136974,1.8160878e-05,…
+//     index,label,predicted,class,probability,T-shirt/top,Trouser,…
+//     0,9,9,Ankle boot,0.97136974,1.8160878e-05,…
 //
-// Samples that are files have a column "path" after the index. Without labels
-// the label column is omitted. Floating-point numbers are the
-// shortest that parse to the same float32, so equal predictions give equal
-// bytes.
+// The class is the predicted one's name, if names are given. Samples that are
+// files have a column "path" after the index. Without labels the label column
+// is omitted. Floating-point numbers are the shortest that parse to the same
+// float32, so equal predictions give equal bytes.
 //
 // Errors:  InvalidArgument for columns of different lengths.
 #pragma once
@@ -26,7 +26,7 @@ struct PredictionTable {
   std::span<const std::int64_t> predicted;
   std::span<const float> probability;
   std::span<const float> probabilities{};
-  std::vector<std::string> class_names{};
+  std::vector<std::string> class_names{};  // of all classes
   std::vector<std::string> paths{};  // of the samples' files; may be empty
 };
 

@@ -114,6 +114,32 @@ inline Precision parse_precision(std::string_view name) {
   return row_named(kPrecisions, "precision", name).value;
 }
 
+// The first layers of a residual network: see src/train/model/resnet.h.
+enum class Stem { kAuto, kImageNet, kCifar };
+
+inline constexpr auto kStems = std::to_array<NamedValue<Stem>>(
+    {{"auto", Stem::kAuto,
+      "cifar for images below 64 pixels, imagenet from there on"},
+     {"imagenet", Stem::kImageNet, "7 x 7 of stride 2, then pooling"},
+     {"cifar", Stem::kCifar, "3 x 3 of stride 1"}});
+
+inline Stem parse_stem(std::string_view name) {
+  return row_named(kStems, "stem", name).value;
+}
+
+// What follows from a loss or from weights that are not finite: see
+// src/train/trainer/nan_check.h.
+enum class OnNan { kStop, kSkip, kIgnore };
+
+inline constexpr auto kOnNan = std::to_array<NamedValue<OnNan>>(
+    {{"stop", OnNan::kStop, "end the run with an error"},
+     {"skip", OnNan::kSkip, "leave out steps whose gradients are not finite"},
+     {"ignore", OnNan::kIgnore, "go on, without saving such a checkpoint"}});
+
+inline OnNan parse_on_nan(std::string_view name) {
+  return row_named(kOnNan, "answer to NaN", name).value;
+}
+
 // What ranks send instead of gradients: see
 // src/train/trainer/gradient_traffic.h.
 enum class HookName { kNone, kFp16, kBf16, kPowerSgd, kPostLocalSgd };

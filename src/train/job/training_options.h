@@ -62,6 +62,7 @@ struct TrainerOptions {
   std::string model = "convnet";                            // see kModels
   std::vector<std::int64_t> hidden = usual_hidden_sizes();  // mlp only
   std::optional<double> dropout{};  // the model's own when empty
+  std::string stem = "auto";        // of residual networks; see kStems
 
   int epochs = 5;
   // Images per step of all ranks together; must divide evenly over them.
@@ -79,6 +80,8 @@ struct TrainerOptions {
   int accumulate = 1;
   // The largest global norm of the gradients; larger ones are scaled down.
   std::optional<double> clip_norm{};
+  // What a loss, gradients or weights do that are not finite: see kOnNan.
+  std::string on_nan = "stop";
   // Whether each rank keeps 1/n of the optimizer's state and makes 1/n of its
   // step.
   bool sharded = false;
@@ -122,8 +125,9 @@ struct TrainerOptions {
   bool exact_pixels = false;
   // Threads per rank that read samples.
   int workers = 1;
-  // Training images per rank and epoch that may be broken, and are replaced by
-  // the next ones of the data set. Broken test images always end the run.
+  // Images that may be broken: of training images per rank and epoch, which are
+  // replaced by the next ones of the data set; of test images per rank, which
+  // are left out.
   std::int64_t max_broken = 0;
 
   // The file for the trained model, whose folder is created; not saved when

@@ -8,10 +8,10 @@
 //   mlp      fully connected layers with ReLU and dropout between them
 //   resnet18, resnet34, resnet50
 //            torchvision's residual networks, whose weights they load: 11.7,
-//            21.8 and 25.6 million parameters on ImageNet. Images below 64
-//            pixels on their shorter side get a stem for CIFAR: see
-//            src/train/model/resnet.h. They have batch normalisation and no
-//            dropout.
+//            21.8 and 25.6 million parameters on ImageNet. Unless the options
+//            name a stem, images below 64 pixels on their shorter side get that
+//            for CIFAR: see src/train/model/resnet.h. They have batch
+//            normalisation and no dropout.
 //
 // All return logits: the loss (cross entropy) applies softmax.
 //
@@ -48,6 +48,8 @@ struct ModelOptions {
   std::int64_t classes = 10;
   // mlp only: the sizes of its hidden layers.
   std::vector<std::int64_t> hidden = usual_hidden_sizes();
+  // Of residual networks: kAuto chooses by the size of the images.
+  Stem stem = Stem::kAuto;
   // The share of activations that each dropout layer drops in training, at
   // least 0 and below 1; the model's default when empty.
   std::optional<double> dropout{};

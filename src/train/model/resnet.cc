@@ -46,6 +46,8 @@ Architecture architecture_of(std::string_view name) {
 
 constexpr std::int64_t kStemChannels = 64;
 constexpr std::int64_t kLeastSideForLargeStem = 64;
+constexpr std::int64_t kLargeKernel = 7;
+constexpr std::int64_t kSmallKernel = 3;
 // Halving it three times, rounding up, leaves 2.
 constexpr std::int64_t kLeastSide = 9;
 
@@ -178,13 +180,14 @@ class Stage : public torch::nn::Module {
 class ResNet : public Classifier {
  public:
   ResNet(const Architecture& architecture, const ModelOptions& options)
-      : large_(std::min(options.height, options.width) >=
-               kLeastSideForLargeStem),
-        stem_(large_ ? Conv2dOptions(options.channels, kStemChannels, 7)
-                           .stride(2)
-                           .padding(3)
-                     : Conv2dOptions(options.channels, kStemChannels, 3)
-                           .padding(1)) {
+      : large_(chosen_stem(options.stem, options.height, options.width) ==
+               Stem::kImageNet),
+        stem_(large_
+                  ? Conv2dOptions(options.channels, kStemChannels, kLargeKernel)
+                        .stride(2)
+                        .padding(3)
+                  : Conv2dOptions(options.channels, kStemChannels, kSmallKernel)
+                        .padding(1)) {
     register_module("conv1", stem_.convolution());
     register_module("bn1", stem_.norm());
     std::int64_t channels = kStemChannels;
@@ -246,6 +249,18 @@ void validate_resnet(std::string_view name, const ModelOptions& options) {
 }
 
 }  // namespace
+
+Stem chosen_stem(Stem asked, std::int64_t height, std::int64_t width) {
+  if (asked != Stem::kAuto) return asked;
+  return std::min(height, width) >= kLeastSideForLargeStem ? Stem::kImageNet
+                                                           : Stem::kCifar;
+}
+
+Stem stem_of_weight(const at::Tensor& weight) {
+  if (weight.dim() != 4) return Stem::kAuto;
+  if (weight.size(2) == kLargeKernel) return Stem::kImageNet;
+  return weight.size(2) == kSmallKernel ? Stem::kCifar : Stem::kAuto;
+}
 
 std::shared_ptr<Classifier> make_resnet(std::string_view name,
                                         const ModelOptions& options) {

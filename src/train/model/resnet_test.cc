@@ -69,6 +69,20 @@ TEST(ResNet, TakesTheStemThatFitsTheImages) {
   EXPECT_EQ(stem_for(224, 224), large);
 }
 
+TEST(ResNet, HasTheStemThatIsNamedWhateverTheImages) {
+  for (const std::int64_t side : {32, 64})
+    for (const Stem stem : {Stem::kImageNet, Stem::kCifar}) {
+      const auto model = make_model(
+          "resnet18",
+          {.channels = 3, .height = side, .width = side, .stem = stem});
+      const at::Tensor weight = model->named_parameters()["conv1.weight"];
+      EXPECT_EQ(weight.size(2), stem == Stem::kImageNet ? 7 : 3);
+      EXPECT_EQ(stem_of_weight(weight), stem);
+      model->eval();
+      EXPECT_EQ(model->forward(at::ones({1, 3, side, side})).size(1), 10);
+    }
+}
+
 TEST(ResNet, GivesALogitPerClassFromTheSmallestImagesOn) {
   for (const std::int64_t side : {9, 28, 64, 80}) {
     const auto model = make_model(

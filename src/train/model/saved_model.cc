@@ -1,20 +1,27 @@
 #include "lockstep/train/saved_model.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
+#include "lockstep/data/transforms.h"
 #include "lockstep/train/checkpoint.h"
+#include "src/data/known_datasets.h"
+#include "src/data/transform/image_folder_splits.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/checkpoint_search.h"
 #include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
 #include "src/train/model/models.h"
+#include "src/train/model/resnet.h"
 
 namespace lockstep {
 namespace {
@@ -199,12 +206,52 @@ std::string class_names_text(const ImageDataset& dataset) {
       .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+namespace {
+
+// "[0.485,0.456,0.406]", of the shortest texts of these numbers.
+std::string list_of(const std::vector<float>& numbers) {
+  std::string text;
+  for (const float number : numbers) {
+    std::array<char, 32> digits{};
+    const auto end =
+        std::to_chars(digits.data(), digits.data() + digits.size(), number).ptr;
+    text.append(text.empty() ? "" : ",").append(digits.data(), end);
+  }
+  return "[" + text + "]";
+}
+
+// What `transforms`, a resize and a crop, do to images before the model.
+SafetensorsMetadata resizing_texts(const std::string& transforms) {
+  SafetensorsMetadata texts;
+  const Compose composed(transforms);
+  for (const Transform& transform : composed.transforms()) {
+    if (const auto* resize = std::get_if<Resize>(&transform)) {
+      texts["lockstep.resize"] =
+          std::to_string(std::get<std::int64_t>(resize->size));
+      texts["lockstep.interpolation"] = "bilinear";
+    }
+    if (const auto* crop = std::get_if<CenterCrop>(&transform))
+      texts["lockstep.crop"] =
+          std::to_string(std::get<std::int64_t>(crop->size));
+  }
+  return texts;
+}
+
+}  // namespace
+
 SafetensorsMetadata model_metadata(std::string_view name,
                                    const ImageDataset& trained_on) {
-  return {{kModelKey, std::string(name)},
-          {kDatasetKey, trained_on.title},
-          {kImagesKey, in_words(trained_on)},
-          {kClassesKey, class_names_text(trained_on)}};
+  SafetensorsMetadata texts{
+      {kModelKey, std::string(name)},
+      {kDatasetKey, trained_on.title},
+      {kImagesKey, in_words(trained_on)},
+      {kClassesKey, class_names_text(trained_on)},
+      {"lockstep.mean", list_of(trained_on.mean)},
+      {"lockstep.deviation", list_of(trained_on.standard_deviation)}};
+  // Images of other data sets have one size.
+  if (trained_on.title == kImageFolderTitle)
+    texts.merge(resizing_texts(evaluation_text(trained_on.height)));
+  return texts;
 }
 
 SavedModel read_saved_model(const fs::path& path) {
@@ -248,6 +295,9 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
                        .classes = std::ssize(dataset.class_names)};
   if (!widths.empty()) widths.pop_back();
   options.hidden = widths;  // which only an mlp uses
+  if (const auto first = saved.tensors.find("conv1.weight");
+      first != saved.tensors.end())
+    options.stem = stem_of_weight(first->second);
   auto model = make_model(saved.name, options);
   const NamedTensors ours = tensors_of(*model);
   if (const std::string lines = differences(ours, saved.tensors);

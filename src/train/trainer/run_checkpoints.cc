@@ -11,6 +11,7 @@
 #include "src/train/checkpoint/checkpoint_set.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/shared_folder.h"
+#include "src/train/trainer/nan_check.h"
 #include "src/train/trainer/run_description.h"
 
 namespace lockstep {
@@ -84,6 +85,7 @@ void check_checkpoint_options(const TrainerOptions& options) {
 RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
                                const TrainingData& data, const RunParts& parts)
     : options_(options),
+      images_(data.train->shape()),
       group_(parts.replica.group),
       parts_(parts),
       folder_(options.checkpoint_dir, {.keep = options.keep,
@@ -154,6 +156,30 @@ void RunCheckpoints::save() {
   folder_.save(state_, steps_done());
 }
 
+std::string RunCheckpoints::newest() {
+  constexpr std::string_view kLooking = "looking for the newest checkpoint";
+  folder_.finish();
+  std::filesystem::path path = resumed_from_;
+  run_on_rank_zero(*group_, kLooking, [&] {
+    if (options_.checkpoint_dir.empty()) return;
+    if (const auto files = folder_.files(); !files.empty()) path = files.back();
+  });
+  return share_path(*group_, path, kLooking).string();
+}
+
+// A run that had become NaN may have saved it with an earlier version.
+void RunCheckpoints::refuse_not_finite() const {
+  if (parse_on_nan(options_.on_nan) == OnNan::kIgnore) return;
+  const std::string name =
+      first_not_finite(*parts_.replica.model, images_, *group_);
+  if (name.empty()) return;
+  refuse_run("in the checkpoint \"" + resumed_from_.string() + "\", " + name +
+             " is not finite"
+             "\n  likely:  the run had diverged before it was saved"
+             "\n  next:    move it out of its folder, and resume from the one "
+             "before it with a lower --lr");
+}
+
 std::optional<std::string> RunCheckpoints::waits() const {
   const CheckpointWaits& waits = folder_.waits();
   if (waits.count == 0) return std::nullopt;
@@ -174,6 +200,8 @@ std::optional<std::filesystem::path> RunCheckpoints::restore() {
   if (!from) return from;
   // One replica may have restored memory that others are about to read.
   group_->barrier({.label = "after restoring a checkpoint"}).wait();
+  resumed_from_ = *from;
+  refuse_not_finite();
   parts_.training_step.set_skipped(numbers_.skipped);
   parts_.traffic.set_passes(numbers_.passes);
   if (parts_.shards != nullptr) parts_.shards->set_step(numbers_.shard_runs);

@@ -62,18 +62,24 @@ class RunCheckpoints {
   void save();
   // Waits until the last checkpoint is complete; call it when the run ends.
   void finish() { folder_.finish(); }
+  // The newest checkpoint of the run, or the one it resumed from, once it is on
+  // the disk; empty without one. A collective.
+  std::string newest();
   // A sentence about saves that waited for the disk, if any did.
   std::optional<std::string> waits() const;
 
  private:
   std::optional<std::filesystem::path> restore();
+  void refuse_not_finite() const;
   void refuse_used_folder() const;
   std::int64_t steps_done() const;
 
   const TrainerOptions& options_;
+  const ImageShape images_;
   std::shared_ptr<ProcessGroup> group_;
   RunParts parts_;
   CheckpointFolder folder_;
+  std::filesystem::path resumed_from_;  // empty in a new run
   // The parts' counters, for state_.
   struct Numbers {
     std::int64_t skipped = 0;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/train/saved_model.h"
+#include "src/train/trainer/trained_model.h"
 
 namespace lockstep {
 namespace {
@@ -73,6 +74,7 @@ void describe_model(const TrainerOptions& options, Options& all) {
                       : "none",
                "hidden"},
               {"--dropout", text_of(options.dropout, "the model's"), "dropout"},
+              {"--stem", options.stem},
               {"--augment", augmentation(options), "augmentation"},
               {"--max-broken", std::to_string(options.max_broken)},
               {"--weights", given_or_not(options.weights)},
@@ -98,7 +100,8 @@ void describe_steps(const TrainerOptions& options, Options& all) {
                "momentum"},
               {"--weight-decay", text_of(options.weight_decay), "weight decay"},
               {"--accumulate", std::to_string(options.accumulate)},
-              {"--clip-norm", text_of(options.clip_norm, "not given")}});
+              {"--clip-norm", text_of(options.clip_norm, "not given")},
+              {"--on-nan", options.on_nan}});
 }
 
 void describe_ranks(const TrainerOptions& options, Options& all) {
@@ -193,6 +196,12 @@ std::vector<JobField> job_fields(const TrainingData& data) {
 CheckpointedJob checkpointed_job(const TrainerOptions& options,
                                  const TrainingData& data) {
   CheckpointedJob job;
+  if (const auto stem = stem_name(options, data)) {
+    job.properties.emplace("stem", *stem);
+    TrainerOptions older = options;
+    older.stem = name_of(kStems, Stem::kAuto);
+    job.defaults.emplace("stem", *stem_name(older, data));
+  }
   for (const Options& part : {described(options), described(data)})
     for (const DescribedOption& option : part) {
       if (option.in_checkpoint == nullptr) continue;
@@ -201,6 +210,25 @@ CheckpointedJob checkpointed_job(const TrainerOptions& options,
         job.defaults.emplace(option.in_checkpoint, *option.in_older);
     }
   return job;
+}
+
+std::vector<std::string> start_notes(const TrainerOptions& options,
+                                     const TrainingData& data,
+                                     const TrainingResult& result) {
+  std::vector<std::string> notes;
+  if (result.resumed_from)
+    notes.push_back("went on from " + result.resumed_from->string());
+  if (const auto stem = stem_name(options, data))
+    notes.push_back("the stem of " + options.model + " is " + *stem + " (" +
+                    std::string(row_named(kStems, "stem", *stem).meaning) +
+                    "); --stem names another");
+  if (!result.layers_begun_anew || result.resumed_from) return notes;
+  std::string note = "began with the weights of " + options.weights.string();
+  const char* between = "; anew: ";
+  for (const std::string& layer : *result.layers_begun_anew)
+    note += std::exchange(between, ", ") + layer;
+  notes.push_back(note);
+  return notes;
 }
 
 }  // namespace lockstep

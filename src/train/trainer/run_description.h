@@ -21,6 +21,12 @@ std::vector<JobField> job_fields(const TrainerOptions& options);
 // The same of the data: its title and its sizes.
 std::vector<JobField> job_fields(const TrainingData& data);
 
+// Lines for the start of a run about what its flags do not say: what it resumed
+// from or began with, of which `result` must have the parts, and its stem.
+std::vector<std::string> start_notes(const TrainerOptions& options,
+                                     const TrainingData& data,
+                                     const TrainingResult& result);
+
 // What a checkpoint keeps to recognize its job: the options that determine
 // which sample a position means and which tensors exist. All others may change
 // between two parts of a run.

@@ -92,6 +92,7 @@ ModelOptions model_options(const TrainerOptions& options,
           .width = dataset.width,
           .classes = static_cast<std::int64_t>(dataset.class_names.size()),
           .hidden = options.hidden,
+          .stem = parse_stem(options.stem),
           .dropout = options.dropout,
           .seed = options.seed};
 }

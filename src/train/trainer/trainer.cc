@@ -26,9 +26,9 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/logical_shards.h"
 #include "lockstep/torch/tensor_collectives.h"
-#include "lockstep/train/checkpoint.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
+#include "src/base/log.h"
 #include "src/base/version.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/hybrid/host_map.h"
@@ -36,16 +36,18 @@
 #include "src/train/checkpoint/atomic_file.h"
 #include "src/train/checkpoint/rank_zero.h"
 #include "src/train/checkpoint/tensor_archive.h"
-#include "src/train/evaluate/model_outputs.h"
+#include "src/train/evaluate/broken_images.h"
 #include "src/train/evaluate/pending_metrics.h"
-#include "src/train/trainer/broken_images.h"
 #include "src/train/trainer/gradient_traffic.h"
 #include "src/train/trainer/learning_rate.h"
+#include "src/train/trainer/nan_check.h"
 #include "src/train/trainer/replica_checks.h"
 #include "src/train/trainer/run_checkpoints.h"
 #include "src/train/trainer/run_description.h"
 #include "src/train/trainer/run_log.h"
 #include "src/train/trainer/strategies.h"
+#include "src/train/trainer/test_images.h"
+#include "src/train/trainer/trained_model.h"
 #include "src/train/trainer/trainer_options.h"
 #include "src/train/trainer/training_step.h"
 
@@ -64,14 +66,6 @@ Seconds since(Clock::time_point start) { return Clock::now() - start; }
 at::MemoryFormat memory_format(const TrainerOptions& options) {
   return options.compute.channels_last ? at::MemoryFormat::ChannelsLast
                                        : at::MemoryFormat::Contiguous;
-}
-
-// The memory format for evaluation. On the CPU it is contiguous, whatever
-// training uses.
-at::MemoryFormat evaluated_format(const TrainerOptions& options,
-                                  at::Device device) {
-  return device.is_cpu() ? at::MemoryFormat::Contiguous
-                         : memory_format(options);
 }
 
 // Whether the optimizer averages gradients, or its hook gives each rank only
@@ -97,6 +91,13 @@ std::int64_t steps_per_epoch(const TrainerOptions& options,
   return (images + batch - 1) / batch;
 }
 
+// A step whose metrics the device may still be computing.
+struct PendingStep {
+  std::int64_t number;  // in the whole run
+  bool skipped;
+  PendingMetrics metrics;
+};
+
 class Run {
  public:
   Run(const TrainerOptions& options, const TrainingData& data,
@@ -109,8 +110,7 @@ class Run {
         progress_(group_.rank() == 0 ? progress : ProgressSink()),
         step_report_(step_report),
         train_batches_(*data.train, replica.device, memory_format(options)),
-        test_batches_(*data.test, replica.device,
-                      evaluated_format(options, replica.device)),
+        test_images_(options, *data.test, replica),
         schedule_(options.schedule, learning_rate_of(options), options.epochs),
         model_(replica.model),
         shards_(make_shards(options, model_.module(), replica.group)),
@@ -131,7 +131,9 @@ class Run {
              .training_step = training_step_,
              .traffic = traffic_,
              .steps_per_epoch = steps_per_epoch(options, data.train->size()),
-             .shards = shards_.get()}) {}
+             .shards = shards_.get()}),
+        nan_check_(options, data.train->shape(), model_.module(), replica.group,
+                   [this] { return checkpoints_.newest(); }) {}
 
   TrainingResult run();
 
@@ -140,14 +142,16 @@ class Run {
   std::vector<std::string> take_weights();
   void read_metrics(std::size_t unread);
   void settle();
+  void end_epoch(TrainingResult& result);
+  void save_checkpoint();
   void seed_step(std::int64_t step);
   Metrics train_epoch();
-  Metrics evaluate();
+  std::vector<std::string> broken_images();
   std::optional<std::string> loader_waits() const;
-  void save(const TrainingResult& result);
+  void save_model(std::optional<double> test_accuracy);
+  Metrics evaluate_trained();
 
-  StartRecord start_record() const;
-  void report_start();
+  StartRecord start_record(const TrainingResult& result) const;
   void report_step(std::int64_t steps, Seconds elapsed);
   void report_epoch(const TrainingResult& result, Seconds elapsed);
 
@@ -158,7 +162,7 @@ class Run {
   ProgressSink progress_;
   StepReport* step_report_;  // null in all threads of a process but one
   DeviceBatches train_batches_;
-  DeviceBatches test_batches_;
+  TestImages test_images_;
   LearningRate schedule_;
   DistributedDataParallel<Classifier>& model_;
   std::unique_ptr<LogicalShards> shards_;  // if the options ask for them
@@ -168,14 +172,16 @@ class Run {
   TrainingStep training_step_;
   RunLog log_;
   RunPosition position_;
-  std::int64_t first_step_ = 0;  // this process's first step of this epoch
-  std::deque<PendingMetrics> pending_;  // for the last steps
-  Metrics since_report_;                // this rank's, for step records
-  bool evaluated_ = false;              // in this epoch
-  Seconds waited_{};                    // for the loader
-  Seconds trained_{};                   // in whole epochs, with that
-  BrokenImages broken_images_;
+  std::int64_t first_step_ = 0;      // this process's first step of this epoch
+  std::deque<PendingStep> pending_;  // the last steps
+  Metrics since_report_;             // this rank's, for step records
+  bool evaluated_ = false;           // in this epoch
+  Seconds waited_{};                 // for the loader
+  Seconds trained_{};                // in whole epochs, with that
+  BrokenImages broken_training_images_{
+      {"training image", "replaced by the next"}};
   RunCheckpoints checkpoints_;
+  NanCheck nan_check_;
   std::optional<StopRequest> stop_;  // where the run can save itself
   bool stops_ = false;
 };
@@ -186,14 +192,16 @@ TrainingResult Run::run() {
   if (!options_.weights.empty()) result.layers_begun_anew = take_weights();
   result.resumed_from = checkpoints_.begin();
   if (!options_.checkpoint_dir.empty()) stop_.emplace(replica_.group);
+  const StartRecord record = start_record(result);
   // A launcher takes it as the sign that the folder of checkpoints is the
   // run's.
-  report_start();
+  if (progress_) progress_(record);
   // Where parameters are shared, only one replica has loaded buffers.
   model_.broadcast_buffers();
   const std::int64_t steps = steps_per_epoch(options_, data_.train->size());
   const std::int64_t steps_done = position_.epoch * steps + position_.step;
-  log_.begin(start_record(), steps_done, steps);
+  log_.begin(record, steps_done, steps);
+  nan_check_.begin(steps);
   checks_.emplace(options_.checks, model_, optimizer_averages(options_),
                   steps_done);
   training_step_.report_to(checks_->report());
@@ -206,26 +214,33 @@ TrainingResult Run::run() {
       result.stopped_after = position_.epoch * steps + position_.step;
       return result;
     }
-    traffic_.settle();
     const Seconds elapsed = since(epoch_start);
-    const std::int64_t done = position_.epoch + 1;
-    evaluated_ = done % options_.evaluate_every == 0 || done == options_.epochs;
-    if (evaluated_) result.test = evaluate();
-    settle();
+    end_epoch(result);
     report_epoch(result, elapsed);
   }
   checkpoints_.finish();
   result.checkpoint_waits = checkpoints_.waits();
   result.loader_waits = loader_waits();
-  if (options_.max_broken > 0)
-    result.broken_images = broken_images_.summary(group_);
+  if (options_.max_broken > 0) result.broken_images = broken_images();
   result.model = model_.module();
   result.skipped_steps = training_step_.skipped();
-  if (!options_.output.empty())
-    run_on_rank_zero(group_, "saving the trained model", [&] { save(result); });
   result.compression = traffic_.summary();
   result.duration = since(start);
   return result;
+}
+
+// Averages the models, if they differ, and evaluates if it is time.
+void Run::end_epoch(TrainingResult& result) {
+  traffic_.settle();
+  settle();
+  // Otherwise the checkpoint before it has been checked.
+  if (!checkpoints_.are_due()) nan_check_.check_state();
+  const std::int64_t done = position_.epoch + 1;
+  const bool is_last = done == options_.epochs;
+  evaluated_ = done % options_.evaluate_every == 0 || is_last;
+  if (evaluated_)
+    result.test = is_last ? evaluate_trained() : test_images_.evaluate();
+  settle();
 }
 
 std::vector<std::string> Run::take_weights() {
@@ -265,7 +280,11 @@ std::vector<std::int64_t> Run::training_order() const {
 // Reads the metrics of all finished steps except the last `unread`.
 void Run::read_metrics(std::size_t unread) {
   for (; pending_.size() > unread; pending_.pop_front()) {
-    const Metrics metrics = pending_.front().read();
+    const PendingStep& step = pending_.front();
+    const Metrics metrics = step.metrics.read();
+    nan_check_.add({step.number, metrics, step.skipped});
+    // Means over the steps that were made.
+    if (step.skipped && !std::isfinite(metrics.loss)) continue;
     position_.so_far += metrics;
     since_report_ += metrics;
     log_.add(metrics);
@@ -279,6 +298,22 @@ void Run::settle() {
   const at::Tensor number = at::zeros({1}, replica_.device);
   all_reduce(group_, number, ReduceOp::kSum, {.label = "before saving"})
       .synchronize();
+}
+
+void Run::save_checkpoint() {
+  read_metrics(0);
+  settle();
+  if (nan_check_.check_state()) return checkpoints_.save();
+  const std::string done = std::to_string(
+      position_.epoch * steps_per_epoch(options_, data_.train->size()) +
+      position_.step);
+  const std::string why =
+      "no checkpoint is saved after " + done +
+      " steps, because the loss or the weights are not finite";
+  if (stops_)
+    throw Error("the run was asked to stop, but " + why +
+                "\n  next:    go on from the checkpoint before it");
+  if (group_.rank() == 0) log(LogLevel::kWarn, why);
 }
 
 // By the step's number in the whole run, and by rank, as for logical shards:
@@ -320,8 +355,11 @@ Metrics Run::train_epoch() {
     log_.step_begins(rate);
     if (step_report_ != nullptr) step_report_->data_ready();
     seed_step(number_of_all);
-    pending_.push_back(
-        training_step_.run(train_batches_.copy(*std::move(batch))));
+    const std::int64_t skipped = training_step_.skipped();
+    PendingMetrics metrics =
+        training_step_.run(train_batches_.copy(*std::move(batch)));
+    pending_.push_back({number_of_all, training_step_.skipped() > skipped,
+                        std::move(metrics)});
     traffic_.step_done();
     ++step;
     const bool reports = step % options_.log_interval == 0 || step == steps;
@@ -330,18 +368,27 @@ Metrics Run::train_epoch() {
     log_.step_done();
     checks_->step_done();
     if (step_report_ != nullptr) step_report_->step_done(samples_of_process);
-    if (reports) report_step(steps, since(start));
+    if (reports) {
+      report_step(steps, since(start));
+      nan_check_.check_losses();
+    }
     stops_ = stop_ && stop_->agreed();
-    if (!saves && !stops_) continue;
-    read_metrics(0);
-    settle();
-    checkpoints_.save();
+    if (saves || stops_) save_checkpoint();
     if (stops_) return {};
   }
-  broken_images_.add(loader.broken());
+  broken_training_images_.add(loader.broken());
   waited_ += loader.waited();
   trained_ += since(start);
   return reduce(position_.so_far, group_);
+}
+
+std::vector<std::string> Run::broken_images() {
+  std::vector<std::string> sentences;
+  for (const BrokenImages& images :
+       {broken_training_images_, test_images_.broken()})
+    if (const auto sentence = images.summary(group_))
+      sentences.push_back(*sentence);
+  return sentences;
 }
 
 std::optional<std::string> Run::loader_waits() const {
@@ -355,47 +402,32 @@ std::optional<std::string> Run::loader_waits() const {
          " % of its training time: more --workers help where there are cores";
 }
 
-// Evaluates the model as it will be saved: with rank 0's running statistics,
-// since each rank has gathered its own, and in float32, whatever training
-// computes in.
-Metrics Run::evaluate() {
-  const at::NoGradGuard no_grad;
-  model_.eval();
-  model_.broadcast_buffers();
-  Loader loader(
-      *data_.test,
-      each_sample_once(data_.test->size(), group_.size(), group_.rank()),
-      {.batch_size = evaluation_batch(data_.test->shape()),
-       .workers = options_.workers,
-       .elements = test_batches_.elements()});
-  Metrics total;
-  for_each_output(
-      loader, test_batches_,
-      [&](const at::Tensor& images) {
-        return replica_.forward ? replica_.forward(images) : model_(images);
-      },
-      group_.timeout(),
-      [&](const at::Tensor& logits, const at::Tensor& labels) {
-        total += PendingMetrics(at::cross_entropy_loss(logits, labels), logits,
-                                labels)
-                     .read();
-      });
-  return reduce(total, group_);
+void Run::save_model(std::optional<double> test_accuracy) {
+  if (options_.output.empty()) return;
+  run_on_rank_zero(group_, "saving the trained model", [&] {
+    save_trained_model(options_, data_, *model_, test_accuracy);
+  });
 }
 
-// Writes the tensors and the texts that are needed to use them, but nothing
-// that differs between equal runs: equal runs give equal files.
-void Run::save(const TrainingResult& result) {
-  SafetensorsMetadata metadata{
-      {"format", "pt"},
-      {"lockstep.version", std::string(version())},
-      {"lockstep.epochs", std::to_string(options_.epochs)},
-      {"lockstep.test_accuracy", std::to_string(result.test.accuracy())}};
-  metadata.merge(model_metadata(options_.model, data_.facts));
-  save_checkpoint(options_.output, *model_, metadata);
+// The trained model is saved before its evaluation, which may fail.
+Metrics Run::evaluate_trained() {
+  save_model(std::nullopt);
+  try {
+    const Metrics test = test_images_.evaluate();
+    save_model(test.accuracy());
+    return test;
+  } catch (const InvalidArgument& error) {
+    if (options_.output.empty()) throw;
+    throw InvalidArgument(
+        std::string(error.what()) +
+        "\n  saved:   the trained model, without its test accuracy, in \"" +
+        options_.output.string() +
+        "\"\n  next:    mend the test images, and measure it with lockstep "
+        "evaluate");
+  }
 }
 
-StartRecord Run::start_record() const {
+StartRecord Run::start_record(const TrainingResult& result) const {
   const int ranks = group_.size() * replica_.shares();
   return {.version = std::string(version()),
           .ranks = ranks,
@@ -407,11 +439,8 @@ StartRecord Run::start_record() const {
           .model = options_.model,
           .parameters = parameter_count(*model_),
           .global_batch = options_.global_batch,
-          .batch_per_rank = options_.global_batch / ranks};
-}
-
-void Run::report_start() {
-  if (progress_) progress_(start_record());
+          .batch_per_rank = options_.global_batch / ranks,
+          .notes = start_notes(options_, data_, result)};
 }
 
 void Run::report_step(std::int64_t steps, Seconds elapsed) {
@@ -480,6 +509,7 @@ TrainingResult train(const TrainerOptions& options, const TrainingData& data,
                      const ProgressSink& shown) {
   check_same_run(options, data, *group);
   check_trainer_options(options, data, group->size());
+  check_test_images(options, data, *group);
   if (!options.output.empty())
     run_on_rank_zero(*group, "preparing to save the trained model",
                      [&] { prepare_to_replace(options.output); });

@@ -19,10 +19,12 @@
 //          options or data differ: see src/train/trainer/run_description.h.
 //          InvalidArgument for options and data that do not fit together, on
 //          every rank, before any computation; an output that cannot be written
-//          fails then too. Mismatch on every rank when a requested check finds
-//          replicas that differ. SystemError (ENOMEM) where a GPU has no room
-//          for the run, see lockstep/torch/out_of_memory.h. Those of
-//          collectives.
+//          and test images that cannot be read fail then too. Error on every
+//          rank where the run diverges: see src/train/trainer/nan_check.h.
+//          Where the last evaluation fails, the model is saved. Mismatch on
+//          every rank when a requested check finds replicas that differ.
+//          SystemError (ENOMEM) where a GPU has no room for the run, see
+//          lockstep/torch/out_of_memory.h. Those of collectives.
 #pragma once
 
 #include <chrono>
@@ -46,14 +48,15 @@ namespace lockstep {
 struct TrainingResult {
   Metrics train;  // of the last epoch, while its weights changed
   Metrics test;   // of the final weights
-  // Steps whose gradients overflowed in float16.
+  // Steps whose gradients were not finite: in float16, and with on_nan skip.
   std::int64_t skipped_steps = 0;
   std::chrono::duration<double> duration{};
   std::optional<std::string> compression{};  // of gradients, as a sentence
   // Of steps that waited for images, as a sentence, where that took much time.
   std::optional<std::string> loader_waits{};
-  // Of training images that could not be read and were replaced, as a sentence.
-  std::optional<std::string> broken_images{};
+  // Of training images that could not be read and were replaced, and of test
+  // images that were left out, as sentences.
+  std::vector<std::string> broken_images{};
   // Of saves that waited for the disk, as a sentence.
   std::optional<std::string> checkpoint_waits{};
   std::optional<std::filesystem::path> resumed_from{};

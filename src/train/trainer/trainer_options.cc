@@ -36,12 +36,20 @@ void check_batch(const TrainerOptions& options, int ranks) {
                    " logical shards");
 }
 
-void check_data(const TrainerOptions& options, const TrainingData& data) {
-  if (data.train->size() < options.global_batch)
-    refuse_options("the training set has " +
-                   std::to_string(data.train->size()) +
+void check_data(const TrainerOptions& options, const TrainingData& data,
+                int ranks) {
+  const std::int64_t images = data.train->size();
+  // Of the batches that the ranks, or logical shards, can divide.
+  const std::int64_t parts = options.logical_shards.value_or(ranks);
+  const std::int64_t most = images / parts * parts;
+  if (images < options.global_batch)
+    refuse_options("the training set has " + std::to_string(images) +
                    " images, fewer than one global batch of " +
-                   std::to_string(options.global_batch));
+                   std::to_string(options.global_batch) + "\n  next:    " +
+                   (most > 0 ? "give --global-batch-size " +
+                                   std::to_string(most) + " or less"
+                             : "give -n 1 and --global-batch-size 1") +
+                   ", or more images");
   if (data.test->size() < 1) refuse_options("the test set has no images");
   const auto [channels, height, width] = data.train->shape();
   if (data.test->shape() != data.train->shape())
@@ -88,7 +96,7 @@ void check_trainer_options(const TrainerOptions& options,
                            const TrainingData& data, int processes) {
   check_strategy(options, processes);
   check_batch(options, processes * options.replicas);
-  check_data(options, data);
+  check_data(options, data, processes * options.replicas);
   check_hook(options);
   check_combinations(options);
   training_devices(options.device, options.replicas);

@@ -30,6 +30,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -420,8 +421,10 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
               HasSubstr("a global batch of 0 has no images"));
   EXPECT_THAT(with([](auto& o) { o.global_batch = 31; }),
               HasSubstr("a global batch of 31 cannot be divided"));
-  EXPECT_THAT(with([](auto& o) { o.global_batch = 334; }),
-              HasSubstr("333 images, fewer than one global batch of 334"));
+  EXPECT_THAT(
+      with([](auto& o) { o.global_batch = 334; }),
+      AllOf(HasSubstr("333 images, fewer than one global batch of 334"),
+            HasSubstr("next:    give --global-batch-size 332 or less")));
   EXPECT_THAT(with([](auto& o) { o.epochs = 0; }), HasSubstr("at least 1"));
   EXPECT_THAT(with([](auto& o) { o.model = "mlpp"; }),
               HasSubstr("unknown model \"mlpp\""));

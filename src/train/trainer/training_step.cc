@@ -30,8 +30,9 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
       options_(options),
       parts_(parts),
       precision_(parse_precision(options.precision)),
+      skips_nan_(parse_on_nan(options.on_nan) == OnNan::kSkip),
       scaler_({.group = model.group(),
-               .enabled = precision_ == Precision::kFloat16}) {
+               .enabled = precision_ == Precision::kFloat16 || skips_nan_}) {
   if (options.accumulate < 1)
     throw InvalidArgument("a step cannot have " +
                           std::to_string(options.accumulate) +
@@ -93,14 +94,33 @@ std::vector<at::Tensor> TrainingStep::captured_pass(at::TensorList inputs) {
 
 PendingMetrics TrainingStep::run(const BatchTensors& batch) {
   optimizer_.zero_grad();
+  if (skips_nan_) keep_buffers();
   if (report_) report_->data(batch.images);
   PendingMetrics metrics = parts_.logical_shards != nullptr
                                ? pass_shards(batch)
                                : pass_micro_batches(batch);
   if (optimizer_.synchronize) optimizer_.synchronize();
   if (report_) report_->gradients();
-  update();
+  if (!update()) {
+    ++skipped_;
+    if (skips_nan_) restore_buffers();
+  }
   return metrics;
+}
+
+// A scaler whose scale stays at 1 only checks.
+void TrainingStep::keep_buffers() {
+  if (precision_ != Precision::kFloat16) scaler_.update(1);
+  kept_buffers_.clear();
+  for (const at::Tensor& buffer : model_.module()->buffers())
+    kept_buffers_.push_back(buffer.clone());
+}
+
+void TrainingStep::restore_buffers() {
+  const at::NoGradGuard no_grad;
+  const auto buffers = model_.module()->buffers();
+  for (std::size_t i = 0; i < buffers.size(); ++i)
+    buffers[i].copy_(kept_buffers_[i]);
 }
 
 PendingMetrics TrainingStep::pass_micro_batches(const BatchTensors& batch) {
@@ -138,15 +158,16 @@ PendingMetrics TrainingStep::pass_shards(const BatchTensors& batch) {
   return metrics;
 }
 
-void TrainingStep::update() {
+bool TrainingStep::update() {
   if (options_.clip_norm) {
     scaler_.unscale_(*optimizer_.optimizer);
     grad_norm_ = optimizer_.clip_grad_norm(*options_.clip_norm);
   } else {
     grad_norm_ = measured_norm();
   }
-  if (!scaler_.step(*optimizer_.optimizer)) ++skipped_;
+  const bool stepped = scaler_.step(*optimizer_.optimizer);
   scaler_.update();
+  return stepped;
 }
 
 // The norm as the optimizer will see it: scaled gradients stay unchanged.

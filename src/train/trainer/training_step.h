@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "lockstep/torch/captured_pass.h"
 #include "lockstep/torch/consistency_report.h"
@@ -42,12 +43,13 @@ struct StepParts {
   bool optimizer_averages = false;
 };
 
-// Of the options, a step takes `accumulate`, `clip_norm`, `precision` and
-// `cuda_graph`:
+// Of the options, a step takes `accumulate`, `clip_norm`, `precision`,
+// `on_nan` and `cuda_graph`:
 // - A batch with fewer samples than micro-batches has one micro-batch per
 //   sample.
-// - In float16 losses are scaled, and a step whose gradients overflow on some
-//   rank is skipped.
+// - In float16 losses are scaled. A step whose gradients overflow on some rank
+//   is skipped: in float16, and with `on_nan` skip in every precision. With
+//   that, buffers such as running statistics keep their values too.
 // - A CUDA graph is for whole batches and losses that are not scaled: see
 //   CapturedPass.
 class TrainingStep {
@@ -61,7 +63,7 @@ class TrainingStep {
   TrainingStep& operator=(const TrainingStep&) = delete;
 
   // Returns loss and accuracy of this rank's batch before the step. Waits for
-  // the device only for a norm and for scaled losses.
+  // the device only for a norm and where a step may be skipped.
   PendingMetrics run(const BatchTensors& batch);
 
   // From the next run() on, passes the tensors to compare to `report`, unless
@@ -96,7 +98,10 @@ class TrainingStep {
   std::vector<at::Tensor> captured_pass(at::TensorList inputs);
   PendingMetrics pass_micro_batches(const BatchTensors& batch);
   PendingMetrics pass_shards(const BatchTensors& batch);
-  void update();
+  // Whether the optimizer made its step.
+  bool update();
+  void keep_buffers();
+  void restore_buffers();
   std::optional<double> measured_norm();
 
   DistributedDataParallel<Classifier>& model_;
@@ -104,11 +109,13 @@ class TrainingStep {
   const TrainerOptions& options_;
   StepParts parts_;
   Precision precision_;
+  bool skips_nan_;
   GradientScaler scaler_;
   std::optional<CapturedPass> captured_;
   ConsistencyReport* report_ = nullptr;
   bool measures_norm_ = false;  // in the next step
   std::optional<double> grad_norm_;
+  std::vector<at::Tensor> kept_buffers_;  // from before the step
   std::int64_t skipped_ = 0;
 };
 

@@ -43,7 +43,7 @@ struct Job {
   bool sharded = false;
   const char* optimizer = "sgd";
   double learning_rate = 0.1;
-  bool overflows_on_rank_1 = false;
+  double images_of_rank_1 = 1;  // are multiplied by it
   TrainerOptions options{};
 };
 
@@ -84,10 +84,10 @@ Outcome run(const Job& job) {
     const at::Tensor before = flat(*network);
     const std::int64_t share = job.batch / group->size();
     const std::int64_t first = group->rank() * share;
-    const BatchTensors mine{
+    BatchTensors mine{
         images.reshape({job.batch, 1, 28, 28}).narrow(0, first, share),
         labels.narrow(0, first, share)};
-    if (job.overflows_on_rank_1 && group->rank() == 1) mine.images.mul_(1e6);
+    if (group->rank() == 1) mine.images = mine.images * job.images_of_rank_1;
     Metrics metrics;
     for (int i = 0; i < job.steps; ++i) metrics = step.run(mine).read();
     metrics = reduce(metrics, *group);
@@ -202,11 +202,33 @@ TEST_F(Step, InFloat16LeavesOutWhatOverflowsOnSomeRankOnAllRanks) {
     const Outcome outcome = run({.ranks = 2,
                                  .steps = 3,
                                  .sharded = sharded,
-                                 .overflows_on_rank_1 = true,
+                                 .images_of_rank_1 = 1e6,
                                  .options = {.precision = "float16"}});
     EXPECT_EQ(outcome.skipped, 3);
     EXPECT_EQ(distance(outcome.before, outcome.after), 0);
   }
+}
+
+TEST_F(Step, LeavesOutWhatIsNotFiniteOnSomeRankInEveryPrecisionIfAsked) {
+  for (const char* precision : {"float32", "bfloat16", "float16"})
+    for (const bool sharded : {false, true}) {
+      const auto skipping = [&](double factor) {
+        return run({.ranks = 2,
+                    .steps = 3,
+                    .sharded = sharded,
+                    .images_of_rank_1 = factor,
+                    .options = {.on_nan = "skip", .precision = precision}});
+      };
+      const Outcome nan = skipping(std::nan(""));
+      EXPECT_EQ(nan.skipped, 3) << precision;
+      EXPECT_EQ(distance(nan.before, nan.after), 0) << precision;
+      // A scale of 1 changes no bit.
+      const Outcome usual = run({.ranks = 2,
+                                 .steps = 3,
+                                 .sharded = sharded,
+                                 .options = {.precision = precision}});
+      EXPECT_EQ(distance(skipping(1).after, usual.after), 0) << precision;
+    }
 }
 
 TEST_F(Step, RefusesWhatCannotWork) {

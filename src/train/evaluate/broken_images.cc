@@ -1,4 +1,4 @@
-#include "src/train/trainer/broken_images.h"
+#include "src/train/evaluate/broken_images.h"
 
 #include <cstddef>
 #include <cstring>
@@ -53,11 +53,10 @@ std::optional<std::string> BrokenImages::summary(ProcessGroup& group) const {
                              rest.size());
   }
   if (all.empty()) return std::nullopt;
-  return (all.size() == 1
-              ? "1 training image was broken and replaced by the next: "
-              : std::to_string(all.size()) +
-                    " training images were broken and replaced by the next, "
-                    "the first: ") +
+  const std::string image(words_.image), fate(words_.fate);
+  return (all.size() == 1 ? "1 " + image + " was broken and " + fate + ": "
+                          : std::to_string(all.size()) + " " + image +
+                                "s were broken and " + fate + ", the first: ") +
          all.begin()->second;
 }
 

@@ -1,4 +1,5 @@
-// The training images of a run that could not be read, and were replaced.
+// The images of a run that could not be read: training images, which were
+// replaced, or test images, which were left out.
 //
 // Threads: single-threaded; summary() is a collective.
 // Errors:  those of collectives.
@@ -9,14 +10,23 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/loader.h"
 
 namespace lockstep {
 
+// "training image" and "replaced by the next", or "image" and "left out".
+struct BrokenWords {
+  std::string_view image;
+  std::string_view fate;
+};
+
 class BrokenImages {
  public:
+  explicit BrokenImages(BrokenWords words) : words_(words) {}
+
   void add(std::span<const BrokenSample> samples);
 
   // Counts all ranks' images, in a sentence with the error of the first;
@@ -24,6 +34,7 @@ class BrokenImages {
   std::optional<std::string> summary(ProcessGroup& group) const;
 
  private:
+  BrokenWords words_;
   std::map<std::int64_t, std::string> messages_{};  // by index, of this rank
 };
 

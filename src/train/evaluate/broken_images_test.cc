@@ -1,4 +1,4 @@
-#include "src/train/trainer/broken_images.h"
+#include "src/train/evaluate/broken_images.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ TEST(BrokenImages, OfAllRanksAreCountedOnce) {
     const std::vector<BrokenSample> second = {{.index = 9, .message = "nine"},
                                               {.index = 7, .message = "seven"},
                                               {.index = 2, .message = "two"}};
-    BrokenImages images;
+    BrokenImages images({"training image", "replaced by the next"});
     EXPECT_EQ(images.summary(*group), std::nullopt);
     if (group->rank() == 0) images.add(both);
     EXPECT_EQ(images.summary(*group),

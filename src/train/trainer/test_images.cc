@@ -1,0 +1,164 @@
+#include "src/train/trainer/test_images.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <exception>
+#include <filesystem>
+#include <fstream>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/data/image_folder.h"
+#include "lockstep/data/loader.h"
+#include "lockstep/data/sampler_sequence.h"
+#include "lockstep/train/evaluation.h"
+#include "src/base/first_line.h"
+#include "src/data/broken_samples.h"
+#include "src/torch/reducer/pass_errors.h"
+#include "src/train/checkpoint/rank_zero.h"
+#include "src/train/evaluate/model_outputs.h"
+#include "src/train/evaluate/pending_metrics.h"
+
+namespace lockstep {
+namespace {
+
+// A header with a block of EXIF is at most as long.
+constexpr std::streamsize kBlock = std::streamsize{64} << 10;
+
+// The next bytes of a file; fewer at its end, none if it cannot be read.
+std::string next_block(std::ifstream& file) {
+  std::string bytes(static_cast<std::size_t>(kBlock), '\0');
+  file.read(bytes.data(), kBlock);
+  bytes.resize(static_cast<std::size_t>(file.gcount()));
+  return bytes;
+}
+
+std::string last_block(std::ifstream& file) {
+  file.clear();
+  file.seekg(0, std::ios::end);
+  const auto size = static_cast<std::streamsize>(file.tellg());
+  file.seekg(std::max<std::streamsize>(size - kBlock, 0));
+  return next_block(file);
+}
+
+// Whether the file begins with a header that can be read, and has the marker of
+// its format's end near its end.
+bool looks_whole(const std::filesystem::path& path) {
+  using namespace std::string_view_literals;
+  std::ifstream file(path, std::ios::binary);
+  const std::string first = next_block(file);
+  try {
+    image_size(std::as_bytes(std::span(first)), path.string());
+  } catch (const InvalidArgument&) {
+    return false;
+  }
+  const bool is_png = first.starts_with("\x89PNG"sv);
+  return last_block(file).rfind(is_png ? "IEND"sv : "\xff\xd9"sv) !=
+         std::string::npos;
+}
+
+// The first line of the error of reading sample `index`; empty without one.
+std::string problem_of(const ImageFolder& images, std::int64_t index) {
+  if (looks_whole(images.path(index))) return {};
+  const auto [channels, height, width] = images.shape();
+  std::vector<float> image(static_cast<std::size_t>(channels * height * width));
+  try {
+    images.read(index, 0, image);
+    return {};
+  } catch (...) {
+    const std::exception_ptr error = std::current_exception();
+    if (!BrokenSamples::is_broken(error)) throw;
+    return first_line(text_of_exception(error));
+  }
+}
+
+[[noreturn]] void refuse(const std::vector<std::string>& problems,
+                         std::int64_t most) {
+  constexpr std::size_t kShown = 5;
+  std::string text = "cannot train: " + std::to_string(problems.size()) +
+                     " of the test images cannot be read";
+  for (std::size_t i = 0; i < std::min(problems.size(), kShown); ++i)
+    text += "\n  " + problems[i];
+  if (problems.size() > kShown)
+    text += "\n  and " + std::to_string(problems.size() - kShown) + " more";
+  throw InvalidArgument(
+      text +
+      "\n  next:    repair or remove them, or leave them out with "
+      "--max-broken " +
+      std::to_string(std::max<std::int64_t>(most + 1, std::ssize(problems))));
+}
+
+// On the CPU it is contiguous, whatever training uses.
+at::MemoryFormat memory_format(const TrainerOptions& options,
+                               at::Device device) {
+  return options.compute.channels_last && !device.is_cpu()
+             ? at::MemoryFormat::ChannelsLast
+             : at::MemoryFormat::Contiguous;
+}
+
+}  // namespace
+
+TestImages::TestImages(const TrainerOptions& options,
+                       const SampleSource& images,
+                       const TrainedReplica& replica)
+    : options_(options),
+      samples_(images, options.max_broken),
+      replica_(replica),
+      batches_(samples_, replica.device,
+               memory_format(options, replica.device)) {}
+
+Metrics TestImages::evaluate() {
+  const at::NoGradGuard no_grad;
+  ProcessGroup& group = *replica_.group;
+  auto& model = replica_.model;
+  model.eval();
+  model.broadcast_buffers();
+  Loader loader(samples_,
+                each_sample_once(samples_.size(), group.size(), group.rank()),
+                {.batch_size = evaluation_batch(samples_.shape()),
+                 .workers = options_.workers,
+                 .elements = batches_.elements()});
+  Metrics total;
+  for_each_output(
+      loader, batches_,
+      [&](const at::Tensor& images) {
+        return replica_.forward ? replica_.forward(images) : model(images);
+      },
+      group.timeout(),
+      [&](const at::Tensor& all_logits, const at::Tensor& all_labels) {
+        const auto [logits, labels] = without_broken(all_logits, all_labels);
+        if (labels.size(0) == 0) return;
+        total += PendingMetrics(at::cross_entropy_loss(logits, labels), logits,
+                                labels)
+                     .read();
+      });
+  return reduce(total, group);
+}
+
+BrokenImages TestImages::broken() const {
+  BrokenImages broken({"test image", "left out"});
+  broken.add(samples_.broken());
+  return broken;
+}
+
+void check_test_images(const TrainerOptions& options, const TrainingData& data,
+                       ProcessGroup& group) {
+  const auto* images = dynamic_cast<const ImageFolder*>(data.test.get());
+  if (images == nullptr) return;
+  run_on_all_ranks(group, "looking at the test images", [&] {
+    std::vector<std::string> problems;
+    for (std::int64_t i = group.rank(); i < images->size(); i += group.size())
+      if (std::string problem = problem_of(*images, i); !problem.empty())
+        problems.push_back(std::move(problem));
+    if (std::ssize(problems) > options.max_broken)
+      refuse(problems, options.max_broken);
+  });
+}
+
+}  // namespace lockstep
