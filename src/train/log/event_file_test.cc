@@ -57,6 +57,19 @@ TEST(EventFile, HasEachPointWhenTheCallReturns) {
   EXPECT_EQ(added, framed_record(added.substr(12, added.size() - 16)));
 }
 
+TEST(EventFile, RefusesATagThatNoReaderTakesAndStaysAsItWas) {
+  const TestDirectory folder;
+  EventFile file(folder.path());
+  const std::string before = content_of(file.path());
+  for (const char* tag : {"", "loss\xff"}) {
+    const std::vector<Scalar> scalars{{"train/loss", 2}, {tag, 1}};
+    EXPECT_THAT(error_text([&] { file.add(7, scalars); }),
+                testing::AllOf(HasSubstr("cannot have a curve named"),
+                               HasSubstr("next:")));
+  }
+  EXPECT_EQ(content_of(file.path()), before);
+}
+
 TEST(EventFile, IsRefusedWhereTheFolderIsNone) {
   const TestDirectory folder;
   EXPECT_THAT(
