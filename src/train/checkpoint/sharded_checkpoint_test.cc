@@ -531,7 +531,8 @@ TEST(ASetInAFolder, IsCompleteWhereARankLeavesTheGroupAfterItsLastSave) {
   for (const char* backend : {"shm", "reference"}) {
     const TestDirectory directory;
     run_ranks(backend, 3, [&](const Group& group) {
-      ShardedLoop loop(group, kShardedSgd);
+      ShardedLoop loop(group,
+                       unsharded<FusedSGD>(torch::optim::SGDOptions(0.1)));
       CheckpointFolder folder = sharded_folder(directory.path(), group);
       folder.save(loop.state(), 1);
       group->leave();
@@ -547,7 +548,7 @@ TEST(ASetInAFolder, IsCompleteWhereARankLeavesTheGroupAfterItsLastSave) {
 TEST(ASetInAFolder, IsRefusedBeforeItIsWrittenForANameThatIsNotUtf8) {
   const TestDirectory directory;
   run_ranks("shm", 2, [&](const Group& group) {
-    ShardedLoop loop(group, kShardedSgd);
+    ShardedLoop loop(group, unsharded<FusedSGD>(torch::optim::SGDOptions(0.1)));
     CheckpointFolder folder = sharded_folder(directory.path(), group);
     TrainingState state = loop.state();
     state.counters["a\xff"] = &loop.step;
