@@ -20,6 +20,9 @@ inline bool continues_character(char byte) {
 // U+0080 to U+009F) and of each byte that is not part of valid UTF-8.
 std::string printable(std::string_view text);
 
+// Whether `text` is valid UTF-8; control characters are.
+bool is_utf8(std::string_view text);
+
 // Copies `text` into `room`, which has at least 16 bytes. Of a longer text it
 // keeps the beginning and the end, where a file's name and a line's number are,
 // with "..." between them, and splits no character of UTF-8. Returns the number

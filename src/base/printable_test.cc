@@ -34,6 +34,15 @@ TEST(Printable, ReplacesBytesThatAreNotUtf8) {
   EXPECT_EQ(printable("\xf4\x90\x80\x80"), "????");         // above U+10FFFF
 }
 
+TEST(IsUtf8, TakesControlCharactersButNoOtherBytes) {
+  using namespace std::string_literals;
+  for (const std::string& text :
+       {""s, "a\nb"s, "\0"s, "\xc2\x9b"s, "\xc3\xa9"s})
+    EXPECT_TRUE(is_utf8(text)) << text;
+  for (const std::string& text : {"\xff"s, "a\xc3"s, "\xc2"s, "\xed\xa0\x80"s})
+    EXPECT_FALSE(is_utf8(text)) << text;
+}
+
 TEST(CopyShortened, KeepsTheBeginningAndTheEnd) {
   EXPECT_EQ(shortened("loop.cc:12"), "loop.cc:12");
   EXPECT_EQ(shortened("exactly twenty bytes"), "exactly twenty bytes");

@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <fstream>
+#include <span>
 
 #include "lockstep/base/error.h"
+#include "src/base/replacing_file.h"
 
 namespace lockstep {
 namespace {
@@ -16,9 +17,9 @@ namespace {
 namespace fs = std::filesystem;
 
 // Streams do not guarantee errno, but nothing else tells the reason.
-[[noreturn]] void fail(const char* what, const fs::path& path) {
+[[noreturn]] void fail_to_read(const fs::path& path) {
   const int reason = errno != 0 ? errno : EIO;
-  throw SystemError(fmt::format("cannot {} {}", what, path.string()), reason);
+  throw SystemError(fmt::format("cannot read {}", path.string()), reason);
 }
 
 }  // namespace
@@ -32,31 +33,15 @@ void replace_text_file(const fs::path& path, std::string_view text) {
   if (exceeds_file_size_limit(text.size()))
     throw SystemError(
         fmt::format("cannot write {} (see `ulimit -f`)", path.string()), EFBIG);
-  const fs::path temporary =
-      path.parent_path() /
-      fmt::format(".{}.{}.tmp", path.filename().string(), ::getpid());
-  errno = 0;
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  std::error_code error;
-  if (!file) {
-    const int reason = errno;
-    fs::remove(temporary, error);
-    errno = reason;
-    fail("write", path);
-  }
-  fs::rename(temporary, path, error);
-  if (!error) return;
-  errno = error.value();
-  fs::remove(temporary, error);
-  fail("write", path);
+  ReplacingFile file(path);
+  file.write(std::as_bytes(std::span(text)));
+  file.take_name();
 }
 
 std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
-  if (!file) fail("read", path);
+  if (!file) fail_to_read(path);
   std::string text;
   std::array<char, 1 << 16> piece;
   while (file.read(piece.data(), piece.size()), file.gcount() > 0) {
@@ -65,7 +50,7 @@ std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
       throw InvalidArgument(
           fmt::format("{} is larger than {} bytes", path.string(), most_bytes));
   }
-  if (file.bad()) fail("read", path);
+  if (file.bad()) fail_to_read(path);
   return text;
 }
 

@@ -13,9 +13,9 @@
 
 namespace lockstep {
 
-// Replaces the file `path` by `text` in one step: a concurrent reader gets the
-// earlier file or the whole new one. Its folder must exist. The file is not
-// synced to the disk, so a crash of the machine may lose it.
+// Replaces the file `path` by `text` in one step, as ReplacingFile does. Its
+// folder must exist. The file is not synced to the disk, so a crash of the
+// machine may lose it.
 void replace_text_file(const std::filesystem::path& path,
                        std::string_view text);
 

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_directory.h"
 
 namespace lockstep {
 namespace {
@@ -32,6 +33,20 @@ TEST(ReplaceTextFile, RefusesMoreThanTheLimitOnFileSizesInsteadOfEndingAll) {
   EXPECT_NE(message.find("ulimit -f"), std::string::npos) << message;
   EXPECT_EQ(read_text_file(path, 100), "old");
   ::unlink(path.c_str());
+}
+
+TEST(ReplaceTextFile, KeepsTheModeAndTheLinkThatLeadsToTheFile) {
+  const TestDirectory directory;
+  replace_text_file(directory / "file", "old");
+  std::filesystem::permissions(directory / "file",
+                               std::filesystem::perms::owner_read);
+  std::filesystem::create_symlink("file", directory / "link");
+  replace_text_file(directory / "link", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(directory / "link"));
+  EXPECT_EQ(contents(directory / "file"), "new");
+  EXPECT_EQ(std::filesystem::status(directory / "file").permissions(),
+            std::filesystem::perms::owner_read);
+  EXPECT_EQ(directory.entries().size(), 2u);
 }
 
 }  // namespace

@@ -13,9 +13,11 @@
 // Errors:  InvalidArgument naming the file unless it is a whole file of either
 //          format, naming file and tensor when the file does not fit the
 //          module, naming the file for a run's checkpoint whose checksum is
-//          wrong, and for tensors of types that safetensors lacks; SystemError
-//          when the file cannot be read or written; LibTorch's errors where
-//          memory is short. A module changes either completely or not at all.
+//          wrong, and naming what a reader could not load again: tensors that
+//          are sparse, on the device meta or of types that safetensors lacks,
+//          and names and texts that are not UTF-8; SystemError when the file
+//          cannot be read or written; LibTorch's errors where memory is short.
+//          A module changes either completely or not at all.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -43,7 +45,9 @@ namespace lockstep {
 // weights_only = True, its default, and torch.jit.load() takes it. Files from
 // untrusted sources should be safetensors, which holds only data; reading an
 // archive runs LibTorch's loader, which trusts it. Dots in names are the levels
-// of an archive, as of a module.
+// of an archive, as of a module. LibTorch writes names into source code and
+// cannot read all of them back, such as `in`, `class` and names with quotation
+// marks: saving them in this format is an error.
 //
 // kSharded is for a CheckpointFolder: a folder of safetensors files, one for
 // each rank, which the ranks write in the background and read in parts. All
@@ -51,20 +55,27 @@ namespace lockstep {
 enum class CheckpointFormat { kSafetensors, kLibTorch, kSharded };
 
 // Replaces the file at `path` by the present tensors of `module`, from any
-// device and of any layout, stored as dense rows, and by the texts `metadata`,
-// by name. All or nothing: after a failure or a kill the earlier file is there.
-// InvalidArgument for kSharded.
+// device and with any strides, stored as dense rows, and by the texts
+// `metadata`, by name. All or nothing: after a failure or a kill the earlier
+// file is there. A link stays, and the file keeps its mode. InvalidArgument for
+// kSharded.
 void save_checkpoint(const std::filesystem::path& path,
                      const torch::nn::Module& module,
                      const std::map<std::string, std::string>& metadata = {},
                      CheckpointFormat format = CheckpointFormat::kSafetensors);
 
-// Copies the file's tensors over those of `module`, where each keeps its device
-// and its place in memory. Both must have the same names, shapes and types; all
-// names in the file may have the prefixes `module.` and `_orig_mod.`, as
-// PyTorch names those of a wrapped and of a compiled model. From a run's
-// checkpoint it takes the model. The file may have any format, but LibTorch's
-// only where its name does not end in .safetensors. Returns its metadata.
+// Copies the file's tensors over those of `module`, where each keeps its
+// device, its type and its place in memory. Both must have the same names and
+// shapes, as for PyTorch's load_state_dict(strict=True):
+// - numbers of another type are converted; it is an error if that would lose a
+//   fraction, an imaginary part, or make a finite number infinite;
+// - a weight that several names of the module share may be in the file once;
+// - num_batches_tracked may be missing, and keeps its value;
+// - all names in the file may have the prefixes `module.` and `_orig_mod.`, as
+//   PyTorch names those of a wrapped and of a compiled model.
+// From a run's checkpoint it takes the model. The file may have any format, but
+// LibTorch's only where its name does not end in .safetensors. Returns its
+// metadata, without the texts that mark a run's checkpoint.
 std::map<std::string, std::string> load_checkpoint(
     const std::filesystem::path& path, torch::nn::Module& module);
 
@@ -161,7 +172,9 @@ struct CheckpointWaits {
 // one element in about a thousand of each tensor. When all ranks have written
 // and rank 0 has read the shards' headers, the folder checkpoint-000100
 // appears. At most one checkpoint is in progress: the next save() first waits
-// for it. The destructor waits too, and logs an error; finish() throws it.
+// for it. The destructor waits too, and logs an error; finish() throws it. A
+// rank that leaves the group, as by destroy_process_group(), first waits for
+// the checkpoint in progress.
 //
 // Threads: single-threaded. save(), finish(), resume() and load() are
 //          collectives: every rank of the group calls them at the same point
@@ -172,8 +185,10 @@ struct CheckpointWaits {
 //          quoting it on the others, when the folder cannot be read or written;
 //          InvalidArgument for a folder that another run writes to, for a
 //          checkpoint that is damaged or from a later version, and, on the rank
-//          whose state it does not fit, with Error on the others. No rank has
-//          changed then, and the group keeps working.
+//          whose state it does not fit, with Error on the others; when
+//          saving, for a state that resume() would refuse, or that the format
+//          cannot hold. No rank has changed then, no file is written or
+//          deleted, and the group keeps working.
 class CheckpointFolder {
  public:
   // Does not access the folder yet. An empty path is the working directory.

@@ -7,8 +7,9 @@
 // kill; a crash of the machine may lose it.
 //
 // Threads: an object belongs to one thread at a time.
-// Errors:  SystemError naming the file and the reason; a record that cannot be
-//          written leaves the file as it was.
+// Errors:  SystemError naming the file and the reason; InvalidArgument for a
+//          tag that is empty or not UTF-8. A record that cannot be written
+//          leaves the file as it was.
 #pragma once
 
 #include <cstdint>

@@ -37,8 +37,9 @@ class Classifier : public torch::nn::Module {
 };
 
 struct SavedModel {
-  std::string file;     // for errors
-  std::string name;     // as --model takes it; empty if unknown
+  std::string file;          // for errors
+  std::string name;          // as --model takes it; empty if unknown
+  std::string name_in_file;  // empty if the file has none
   std::string dataset;  // the title of the one that it was trained on; empty:
                         // not known
   std::string images;   // as in_words() returns it; empty if unknown
@@ -55,6 +56,7 @@ SavedModel read_saved_model(const std::filesystem::path& path,
                             ProcessGroup& group);
 
 // The model, with the file's weights, for the images and classes of `dataset`.
+// Weights fit as they do for load_checkpoint().
 std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
                                           const ImageDataset& dataset);
 

@@ -89,9 +89,29 @@ void GroupCore::abort(std::string_view reason) noexcept {
   for (const auto& backend : backends) backend->abort(reason);
 }
 
+std::shared_ptr<void> GroupCore::finish_before_leaving(
+    std::function<void()> finish) {
+  auto kept = std::make_shared<std::function<void()>>(std::move(finish));
+  MutexLock lock(abort_mutex_);
+  std::erase_if(finishes_, [](const auto& known) { return known.expired(); });
+  finishes_.push_back(kept);
+  return kept;
+}
+
+void GroupCore::run_finishes() noexcept {
+  std::vector<std::weak_ptr<std::function<void()>>> finishes;
+  {
+    MutexLock lock(abort_mutex_);
+    finishes.swap(finishes_);
+  }
+  for (const auto& known : finishes)
+    if (const auto finish = known.lock()) (*finish)();
+}
+
 // A thread of the parent may have held any lock when the child was forked.
 void GroupCore::leave() noexcept {
   if (process_.is_child()) return;
+  run_finishes();
   if (recorder_) recorder_->leave();
   // The backends leave, and are destroyed, after the locks are released.
   std::shared_ptr<Backend> last, last_of_group, last_of_device;

@@ -130,6 +130,11 @@ class GroupCore {
   // Counts a step for `lockstep status`; see Recorder.
   void count_reduced_pass();
 
+  // leave() first calls `finish`, which must not throw, unless the returned
+  // pointer is destroyed before: for a thread of this process whose work still
+  // needs the group.
+  std::shared_ptr<void> finish_before_leaving(std::function<void()> finish);
+
   // As in ProcessGroup.
   void abort(std::string_view reason) noexcept;
   void leave() noexcept;
@@ -145,6 +150,7 @@ class GroupCore {
   // reason.
   std::shared_ptr<Backend> device_backend(Device device);
   [[noreturn]] void refuse_call() const;
+  void run_finishes() noexcept;
 
   const ForkCheck process_;
   const GroupIdentity identity_;
@@ -164,6 +170,8 @@ class GroupCore {
       LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::optional<std::string> aborted_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   bool left_ LOCKSTEP_GUARDED_BY(abort_mutex_) = false;
+  std::vector<std::weak_ptr<std::function<void()>>> finishes_
+      LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::shared_ptr<Backend> device_backend_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   std::exception_ptr device_error_ LOCKSTEP_GUARDED_BY(abort_mutex_);
   // Held while the device backend is made, which may wait for other ranks.

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
+#include "src/base/replacing_file.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep {
@@ -32,72 +33,6 @@ constexpr const char* kAside = ".old.tmp";
 fs::path folder_of(const fs::path& path) {
   return path.has_parent_path() ? path.parent_path() : fs::path(".");
 }
-
-// A rename would replace /dev/null, or a pipe that a process reads, by a file.
-void refuse_other_than_files(const fs::path& path) {
-  std::error_code error;
-  const fs::file_status there = fs::status(path, error);
-  if (!fs::exists(there) || fs::is_regular_file(there)) return;
-  if (fs::is_directory(there))
-    throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
-  throw SystemError("cannot write \"" + path.string() +
-                        "\": it is a device, a pipe or a socket, which the "
-                        "file would replace; name another file",
-                    EEXIST);
-}
-
-// An open file with a temporary name until keep() gives it the final one.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const fs::path& path) : path_(path) {
-    refuse_other_than_files(path);
-    const std::string stem =
-        (folder_of(path) / ("." + path.filename().string())).string() + "." +
-        std::to_string(::getpid()) + "-";
-    for (int number = 0; !file_; ++number) {
-      name_ = stem + std::to_string(number) + ".tmp";
-      file_ = FileDescriptor(
-          ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0666));
-      if (!file_ && errno != EEXIST)
-        fail_to_write(path, "no file can be created in \"" +
-                                folder_of(path).string() + "\"");
-    }
-  }
-  ~TemporaryFile() {
-    if (!kept_) ::unlink(name_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  void write(std::span<const std::byte> bytes) {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0)
-        fail_to_write(path_, "writing stopped after " +
-                                 std::to_string(written_) +
-                                 " bytes; the earlier file is unchanged");
-      written_ += static_cast<std::size_t>(count);
-      bytes = bytes.subspan(static_cast<std::size_t>(count));
-    }
-  }
-
-  // Renames only after the sync: a rename may reach the disk before the bytes.
-  void keep() {
-    if (::fsync(file_.get()) != 0)
-      fail_to_write(path_, "syncing to the disk failed");
-    if (::rename(name_.c_str(), path_.c_str()) != 0)
-      fail_to_rename(name_, path_);
-    kept_ = true;
-  }
-
- private:
-  fs::path path_;
-  std::string name_;
-  FileDescriptor file_;
-  std::size_t written_ = 0;
-  bool kept_ = false;
-};
 
 // Syncs the folder of `path`.
 void sync_folder(const fs::path& path) {
@@ -126,10 +61,12 @@ void make_folders(const fs::path& folder) {
 
 void replace_file(const fs::path& path,
                   const std::function<void(const ByteSink&)>& write) {
-  TemporaryFile file(path);
+  ReplacingFile file(path);
   write([&](std::span<const std::byte> bytes) { file.write(bytes); });
-  file.keep();
-  sync_folder(path);
+  // A rename may reach the disk before the bytes.
+  file.sync();
+  file.take_name();
+  sync_folder(file_behind(path));
 }
 
 void replace_file(const fs::path& path,
@@ -143,6 +80,8 @@ void replace_folder(const fs::path& from, const fs::path& to,
                     const ExchangeNames& exchange) {
   sync_folder(from / ".");
   std::error_code ignored;
+  if (fs::is_directory(to, ignored))  // a private one stays private
+    fs::permissions(from, fs::status(to, ignored).permissions(), ignored);
   // A rename replaces an empty folder, but no other.
   if (::rename(from.c_str(), to.c_str()) == 0) return sync_folder(to);
   if (errno != EEXIST && errno != ENOTEMPTY) fail_to_rename(from, to);
@@ -174,7 +113,7 @@ void replace_folder(const fs::path& from, const fs::path& to) {
 }
 
 void prepare_to_replace(const fs::path& path) {
-  const fs::path folder = folder_of(path);
+  const fs::path folder = folder_of(file_behind(path));
   try {
     make_folders(folder);
   } catch (const fs::filesystem_error& error) {
@@ -182,7 +121,7 @@ void prepare_to_replace(const fs::path& path) {
                           folder.string() + "\" cannot be created",
                       error.code().value());
   }
-  const TemporaryFile probe(path);
+  const ReplacingFile probe(path);
 }
 
 }  // namespace lockstep

@@ -3,8 +3,9 @@
 //
 // The bytes go to a temporary file in the same folder, are synced to the disk
 // and take the name in one rename; then the folder is synced too. A killed
-// writer leaves the earlier file unchanged and beside it a `.NAME.PID-N.tmp`,
-// which may be deleted.
+// writer leaves the earlier file unchanged and beside it a temporary file,
+// which may be deleted. Links, modes and names are those of
+// src/base/replacing_file.h.
 //
 // Threads: may be called from any thread; of two writers to one path the later
 //          rename wins; the contents never mix.
@@ -37,8 +38,9 @@ void replace_file(const std::filesystem::path& path,
 // Gives the complete folder `from` the name `to` beside it, in one step also
 // where `to` is a folder already, whose content is then deleted. The files in
 // `from` must be on the disk. After an error both folders are there, `to` maybe
-// under another name. Where the file system cannot exchange two names, a kill
-// in between leaves no folder `to`.
+// under another name. The new folder gets the mode of the earlier one. Where
+// the file system cannot exchange two names, a kill in between leaves no folder
+// `to`.
 void replace_folder(const std::filesystem::path& from,
                     const std::filesystem::path& to);
 

@@ -56,6 +56,58 @@ TEST(ReplaceFile, GivesTheFileThePermissionsThatTheUmaskAllows) {
   EXPECT_EQ(status.st_mode & 0777, 0640u);
 }
 
+mode_t mode_of(const std::filesystem::path& path) {
+  struct stat status {};
+  EXPECT_EQ(::stat(path.c_str(), &status), 0) << path;
+  return status.st_mode & 0777;
+}
+
+TEST(ReplaceFile, KeepsTheModeOfTheEarlierFile) {
+  const TestDirectory directory;
+  const mode_t before = ::umask(022);
+  for (const mode_t mode : {0600, 0444, 0666}) {
+    replace(directory / "model", "old");
+    ASSERT_EQ(::chmod((directory / "model").c_str(), mode), 0);
+    replace(directory / "model", "new");
+    EXPECT_EQ(mode_of(directory / "model"), mode);
+  }
+  ::umask(before);
+  EXPECT_EQ(contents(directory / "model"), "new");
+}
+
+TEST(ReplaceFile, ReplacesWhatALinkLeadsToWhetherItExistsOrNot) {
+  const TestDirectory directory;
+  std::filesystem::create_directory(directory / "disk");
+  std::filesystem::create_symlink("disk/model", directory / "link");
+  std::filesystem::create_symlink(directory / "link", directory / "other");
+  for (const char* name : {"link", "other"}) {
+    replace(directory / name, name);
+    EXPECT_TRUE(std::filesystem::is_symlink(directory / name));
+    EXPECT_EQ(contents(directory / "disk/model"), name);
+  }
+  EXPECT_THAT(directory.entries(),
+              UnorderedElementsAre("disk", "link", "other"));
+  std::filesystem::create_symlink("disk/runs/model", directory / "deep");
+  prepare_to_replace(directory / "deep");
+  EXPECT_TRUE(std::filesystem::is_empty(directory / "disk/runs"));
+  std::filesystem::create_symlink("loop", directory / "loop");
+  EXPECT_THROW(replace(directory / "loop", "x"), SystemError);
+}
+
+TEST(ReplaceFile, FollowsNoLinkOfAnotherUserInAFolderOfAll) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 01777), 0);
+  {
+    const OtherUser user;
+    if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+    std::filesystem::create_symlink("mine", directory / "link");
+  }
+  EXPECT_THAT(
+      error_text<SystemError>([&] { replace(directory / "link", "x"); }),
+      HasSubstr("another user's link"));
+  EXPECT_THAT(directory.entries(), ElementsAre("link"));
+}
+
 TEST(ReplaceFile, PastAFileSizeLimitKeepsTheEarlierFile) {
   const TestDirectory directory;
   replace(directory / "model", "old");
@@ -198,6 +250,15 @@ TEST(ReplaceFolder, ReplacesAFolderAlsoWhereNamesCannotBeExchanged) {
     EXPECT_EQ(contents(a / "file"), text);
   }
   EXPECT_THAT(directory.entries(), ElementsAre("a"));
+}
+
+TEST(ReplaceFolder, KeepsTheModeOfTheEarlierFolder) {
+  const TestDirectory directory;
+  const auto a = folder_with(directory / "a", "old");
+  ASSERT_EQ(::chmod(a.c_str(), 0700), 0);
+  replace_folder(folder_with(directory / ".a.tmp", "new"), a);
+  EXPECT_EQ(mode_of(a), 0700u);
+  EXPECT_EQ(contents(a / "file"), "new");
 }
 
 TEST(ReplaceFolder, KeepsBothFoldersAfterAnError) {

@@ -3,9 +3,12 @@
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 
+#include <array>
+#include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/train/checkpoint/checkpoint_checksum.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/tensor_archive.h"
 
@@ -46,12 +49,26 @@ std::shared_ptr<torch::nn::Module> copy_level(const torch::nn::Module& module,
   return level;
 }
 
+// The texts by which the reader knows a run's checkpoint.
+constexpr std::array kOwnTexts{kCheckpointVersionKey, kCheckpointChecksumKey};
+
+void refuse_own_texts(const SafetensorsMetadata& metadata) {
+  for (const char* key : kOwnTexts)
+    if (metadata.contains(key))
+      throw InvalidArgument(
+          std::string("the metadata to save with a model has the text \"") +
+          key +
+          "\", by which readers would take the file for a run's checkpoint"
+          "\n  next:    save without it");
+}
+
 }  // namespace
 
 void save_checkpoint(const std::filesystem::path& path,
                      const torch::nn::Module& module,
                      const SafetensorsMetadata& metadata,
                      CheckpointFormat format) {
+  refuse_own_texts(metadata);
   TensorArchive archive{tensors_of(module), metadata};
   // LibTorch's archive is a zip file, which has checksums of its own.
   if (format == CheckpointFormat::kSafetensors) {
@@ -64,15 +81,16 @@ void save_checkpoint(const std::filesystem::path& path,
 
 SafetensorsMetadata load_checkpoint(const std::filesystem::path& path,
                                     torch::nn::Module& module) {
-  const TensorArchive file = read_model_archive(path);
+  TensorArchive file = read_model_archive(path);
   const NamedTensors ours = tensors_of(module);
-  const NamedTensors stored = model_tensors(file, ours);
+  const NamedTensors stored = fitted(ours, model_tensors(file, ours));
   if (const std::string lines = differences(ours, stored); !lines.empty())
     throw InvalidArgument(
         "the checkpoint \"" + path.string() + "\" does not fit the model:" +
         lines + "\n  next:    load it into the model that it was saved from");
   copy_over(ours, stored);
-  return file.metadata;
+  for (const char* key : kOwnTexts) file.metadata.erase(key);
+  return std::move(file.metadata);
 }
 
 std::shared_ptr<torch::nn::Module> module_cpu_copy(

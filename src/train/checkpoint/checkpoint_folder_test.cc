@@ -440,6 +440,31 @@ TEST(CheckpointFolder, ReplacesOneOfTheSameStepInTheOtherFormat) {
               UnorderedElementsAre(".lock", "checkpoint-000003.pt"));
 }
 
+// Issue 43: LibTorch cannot read the name that it writes.
+TEST(CheckpointFolder, DeletesNothingForACheckpointThatCouldNotBeRead) {
+  const TestDirectory directory;
+  run_ranks("shm", 2, [&](const Group& group) {
+    Loop loop(group);
+    CheckpointFolder folder(
+        directory.path(),
+        {.keep = 1, .format = CheckpointFormat::kLibTorch, .group = group});
+    folder.save(loop.state(), 1);
+    const std::string saved = loop.bits();
+    loop.train(1);
+    for (const char* name : {"in", "a\"b", "a\nb"}) {
+      TrainingState state = loop.state();
+      state.counters = {{name, &loop.step}};
+      EXPECT_THAT(error_text<Error>([&] { folder.save(state, 2); }),
+                  HasSubstr("LibTorch's format cannot hold the name"))
+          << name;
+    }
+    folder.resume(loop.state());
+    EXPECT_EQ(loop.bits(), saved);
+  });
+  EXPECT_THAT(directory.entries(),
+              UnorderedElementsAre(".lock", "checkpoint-000001.pt"));
+}
+
 TEST(CheckpointFolder, IsRefusedToASecondRunAndLeftAsItWas) {
   const TestDirectory directory;
   CheckpointFolder first(directory / "runs/1");

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "src/train/checkpoint/checkpoint_checksum.h"
+#include "src/train/checkpoint/safetensors.h"
 
 namespace lockstep {
 namespace {
@@ -100,14 +101,8 @@ void refuse_version(const std::string& file, const std::string& version,
 std::string to_text(CheckpointManifest manifest) {
   manifest.version = kManifestVersion;
   manifest.checksum = checksum_of(manifest);
-  try {
-    return ManifestJson(manifest).dump(1) + "\n";
-  } catch (const ManifestJson::exception& error) {
-    throw InvalidArgument(
-        "a text of the checkpoint, such as one of TrainingState::job, is not "
-        "UTF-8: " +
-        std::string(error.what()));
-  }
+  check_texts(manifest.texts);
+  return ManifestJson(manifest).dump(1) + "\n";
 }
 
 CheckpointManifest parse_manifest(std::string_view text,

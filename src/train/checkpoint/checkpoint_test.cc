@@ -1,6 +1,7 @@
 #include "lockstep/train/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -9,8 +10,10 @@
 #include <unistd.h>
 
 #include <array>
+#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -175,6 +178,139 @@ TEST(Checkpoint, OfAnotherModelIsRefusedWithEveryDifference) {
   EXPECT_TRUE(at::equal(loaded.norm->weight, before));
 }
 
+// As load_state_dict(strict=True) of PyTorch.
+TEST(Checkpoint, ConvertsTheFilesTypesToThoseOfTheModel) {
+  const TestDirectory directory;
+  const SavedNet saved;
+  for (const at::ScalarType type :
+       {at::kHalf, at::kBFloat16, at::kFloat, at::kDouble, at::kInt}) {
+    TensorArchive file{tensors_of(saved), {}};
+    for (auto& [name, tensor] : file.tensors)
+      tensor = tensor.mul(9).round().to(type);
+    write_archive(directory / "m", file);
+    SavedNet loaded;
+    load_checkpoint(directory / "m", loaded);
+    for (const auto& [name, tensor] : tensors_of(loaded))
+      EXPECT_TRUE(tensor.equal(file.tensors.at(name).to(tensor.scalar_type())))
+          << name << " from " << type;
+    EXPECT_EQ(loaded.weight.scalar_type(), at::kDouble);
+  }
+}
+
+TEST(Checkpoint, RefusesAConversionThatLosesWhatNumbersSay) {
+  const TestDirectory directory;
+  SavedNet net;
+  const at::Tensor before = net.linear->bias.clone();
+  for (const auto& [name, tensor] :
+       std::vector<std::pair<std::string, at::Tensor>>{
+           {"linear.bias", at::full({4}, 1e300, at::kDouble)},
+           {"linear.bias", at::ones({4}, at::kComplexFloat)},
+           {"norm.num_batches_tracked", at::full({}, 0.5)}}) {
+    TensorArchive file{tensors_of(net), {}};
+    file.tensors[name] = tensor;
+    write_archive(directory / "m", file);
+    EXPECT_THAT(refusal_of(directory / "m", net),
+                HasSubstr("\"" + name + "\" is "));
+  }
+  EXPECT_TRUE(net.linear->bias.equal(before));
+}
+
+TEST(Checkpoint, TakesACountThatIsMissingOrHasOneDimension) {
+  const TestDirectory directory;
+  SavedNet saved, loaded;
+  saved.norm->running_mean.fill_(5);
+  loaded.norm->num_batches_tracked.fill_(6);
+  TensorArchive file{tensors_of(saved), {}};
+  const std::string count = "norm.num_batches_tracked";
+  file.tensors.erase(count);
+  write_archive(directory / "m", file);
+  load_checkpoint(directory / "m", loaded);
+  EXPECT_EQ(loaded.norm->running_mean[0].item<int>(), 5);
+  EXPECT_EQ(loaded.norm->num_batches_tracked.item<int>(), 6);
+  file.tensors[count] = at::full({1}, 7, at::kLong);
+  write_archive(directory / "m", file);
+  load_checkpoint(directory / "m", loaded);
+  EXPECT_EQ(loaded.norm->num_batches_tracked.item<int>(), 7);
+  file.tensors.erase("norm.running_mean");
+  file.tensors.erase(count);
+  write_archive(directory / "m", file);
+  EXPECT_THAT(refusal_of(directory / "m", loaded),
+              HasSubstr("\"" + count + "\" is missing"));
+}
+
+// Two layers with one weight, as Python's safetensors stores it: once.
+struct TiedNet : torch::nn::Module {
+  TiedNet()
+      : first(register_module("first", torch::nn::Linear(3, 3))),
+        last(register_module("last", torch::nn::Linear(3, 3))) {
+    last->weight = last->register_parameter("tied", first->weight);
+  }
+  torch::nn::Linear first, last;
+};
+
+TEST(Checkpoint, TakesATiedWeightUnderAnyOfItsNames) {
+  const TestDirectory directory;
+  const TiedNet saved;
+  for (const char* missing : {"first.weight", "last.tied"}) {
+    TensorArchive file{tensors_of(saved), {}};
+    file.tensors.erase(missing);
+    write_archive(directory / "m", file);
+    TiedNet loaded;
+    load_checkpoint(directory / "m", loaded);
+    EXPECT_TRUE(loaded.first->weight.equal(saved.first->weight)) << missing;
+  }
+}
+
+TEST(Checkpoint, OfExpandedTensorsLoadsWhereTheFileRepeatsItsNumbersToo) {
+  const TestDirectory directory;
+  SavedNet saved, loaded;
+  saved.register_buffer("grid", at::arange(3).expand({2, 3}));
+  const at::Tensor grid =
+      loaded.register_buffer("grid", at::zeros({3}, at::kLong).expand({2, 3}));
+  save_checkpoint(directory / "m", saved);
+  load_checkpoint(directory / "m", loaded);
+  EXPECT_TRUE(grid.equal(at::arange(3).expand({2, 3})));
+  TensorArchive other{tensors_of(saved), {}};
+  other.tensors["grid"] = at::arange(6).view({2, 3});
+  write_archive(directory / "m", other);
+  EXPECT_THAT(refusal_of(directory / "m", loaded),
+              HasSubstr("\"grid\" has elements that share memory"));
+}
+
+TEST(Checkpoint, FillsTensorsThatInferenceModeMade) {
+  const TestDirectory directory;
+  const auto net = [](int value) {
+    const c10::InferenceMode mode;
+    auto made = std::make_unique<SavedNet>();
+    made->register_buffer("scale", at::full({2}, value));
+    return made;
+  };
+  save_checkpoint(directory / "m", *net(5));
+  const auto loaded = net(1);
+  load_checkpoint(directory / "m", *loaded);
+  EXPECT_EQ(loaded->named_buffers()["scale"][1].item<int>(), 5);
+}
+
+TEST(Checkpoint, KeepsTheTextsThatItGivesWhenTheyAreSavedAgain) {
+  const TestDirectory directory;
+  SavedNet net;
+  TensorArchive run{.metadata = {{"lockstep.job.model", "x"}}};
+  add_part(run.tensors, std::string(kModelPrefix), tensors_of(net));
+  seal(run);
+  write_archive(directory / "run", run);
+  save_checkpoint(directory / "m", net,
+                  load_checkpoint(directory / "run", net));
+  EXPECT_EQ(load_checkpoint(directory / "m", net),
+            (SafetensorsMetadata{{"lockstep.job.model", "x"}}));
+  for (const CheckpointFormat format :
+       {CheckpointFormat::kSafetensors, CheckpointFormat::kLibTorch})
+    for (const char* key : {"lockstep.checkpoint", "lockstep.checksum"})
+      EXPECT_THAT(error_text([&] {
+                    save_checkpoint(directory / "m", net, {{key, "1"}}, format);
+                  }),
+                  HasSubstr(std::string("has the text \"") + key));
+}
+
 TEST(Checkpoint, OfARunIsRefusedWhereItsChecksumIsWrong) {
   const TestDirectory directory;
   SavedNet net;
@@ -216,11 +352,25 @@ TEST(Checkpoint, OfAModelWithoutAChecksumIsRead) {
   EXPECT_EQ(refusal_of(directory / "m", net), "no error");
 }
 
-TEST(Checkpoint, WillNotSaveATypeThatTheFormatLacks) {
+TEST(Checkpoint, NamesTheTensorThatNoFileCanHold) {
   const TestDirectory directory;
-  SavedNet net;
-  net.register_buffer("phase", at::zeros({2}, at::kComplexDouble));
-  EXPECT_THROW(save_checkpoint(directory / "m", net), InvalidArgument);
+  const at::Tensor meta = at::empty({2}, at::TensorOptions(at::kMeta));
+  for (const at::Tensor& tensor :
+       {at::zeros({2}, at::kComplexDouble), at::eye(3).to_sparse(),
+        at::eye(3).to_sparse_csr(), meta})
+    for (const CheckpointFormat format :
+         {CheckpointFormat::kSafetensors, CheckpointFormat::kLibTorch}) {
+      SavedNet net;
+      net.register_buffer("phase", tensor);
+      EXPECT_THAT(error_text([&] {
+                    save_checkpoint(directory / "m", net, {}, format);
+                  }),
+                  HasSubstr("tensor \"phase\" cannot be saved"));
+    }
+  SavedNet twice;
+  twice.register_buffer("weight", at::zeros({2}));
+  EXPECT_THAT(error_text([&] { save_checkpoint(directory / "m", twice); }),
+              HasSubstr("a parameter and a buffer named \"weight\""));
   EXPECT_TRUE(directory.entries().empty());
 }
 

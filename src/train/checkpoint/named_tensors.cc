@@ -3,9 +3,11 @@
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "src/comm/memory/forked_memory.h"
@@ -55,14 +57,70 @@ std::string describe(const at::Tensor& tensor) {
   return text + "]";
 }
 
+// Whether the conversion of `from` to `to` keeps what its numbers say, up to
+// rounding.
+bool keeps_numbers(const at::Tensor& from, const at::Tensor& to) {
+  if (to.is_complex()) return true;
+  const at::Tensor before = from.to(at::kDouble), after = to.to(at::kDouble);
+  return at::isFloatingType(to.scalar_type())
+             ? at::equal(before.isfinite(), after.isfinite())
+             : at::equal(before, after);
+}
+
+at::Tensor fitted_tensor(const at::Tensor& ours, const at::Tensor& stored) {
+  at::Tensor tensor = stored;
+  if (ours.dim() + tensor.dim() == 1 && tensor.numel() == 1)
+    tensor = tensor.reshape(ours.sizes());
+  if (tensor.scalar_type() == ours.scalar_type() ||
+      (tensor.is_complex() && !ours.is_complex()))
+    return tensor;
+  const at::Tensor converted = tensor.to(ours.scalar_type());
+  return keeps_numbers(tensor, converted) ? converted : tensor;
+}
+
+// Another name of the same parameter or buffer that the file has; empty if
+// there is none.
+std::string other_name(const std::string& name, const NamedTensors& ours,
+                       const NamedTensors& stored) {
+  const at::Tensor& tensor = ours.at(name);
+  for (const auto& [other, same] : ours)
+    if (stored.contains(other) && same.has_storage() && tensor.has_storage() &&
+        is_alias_of(same, tensor))
+      return other;
+  return "";
+}
+
+// Whether `name` is the count of a batch normalization whose statistics the
+// file has without it, as before PyTorch 0.4.1.
+bool is_untracked(const std::string& name, const NamedTensors& ours,
+                  const NamedTensors& stored) {
+  constexpr std::string_view kCount = "num_batches_tracked";
+  if (!name.ends_with(kCount)) return false;
+  const std::string mean =
+      name.substr(0, name.size() - kCount.size()) + "running_mean";
+  return ours.contains(mean) && stored.contains(mean);
+}
+
+// Whether what expand() repeats in `ours` is repeated in `stored` too.
+bool repeats_alike(const at::Tensor& ours, const at::Tensor& stored) {
+  if (at::has_internal_overlap(ours) != at::MemOverlap::Yes) return true;
+  return at::equal(without_repeats(stored, ours).expand_as(stored), stored);
+}
+
 }  // namespace
 
 NamedTensors tensors_of(const torch::nn::Module& module) {
   NamedTensors tensors;
-  for (const auto& item : module.named_parameters())
-    tensors.emplace(item.key(), item.value());
-  for (const auto& item : module.named_buffers())
-    if (item.value().defined()) tensors.emplace(item.key(), item.value());
+  const auto add = [&](const auto& item) {
+    if (!item.value().defined()) return;
+    if (!tensors.emplace(item.key(), item.value()).second)
+      throw InvalidArgument("the module has a parameter and a buffer named \"" +
+                            item.key() +
+                            "\", of which a file could hold only one"
+                            "\n  next:    rename one of them");
+  };
+  for (const auto& item : module.named_parameters()) add(item);
+  for (const auto& item : module.named_buffers()) add(item);
   return tensors;
 }
 
@@ -79,7 +137,8 @@ at::ScalarType scalar_type_of(SafetensorsType type) {
 }
 
 void check_not_parents(const std::string& name, const at::Tensor& tensor) {
-  if (!is_memory_of_parent(tensor.const_data_ptr())) return;
+  if (!tensor.has_storage() || !is_memory_of_parent(tensor.const_data_ptr()))
+    return;
   throw InvalidArgument(
       "tensor \"" + name +
       "\" cannot be saved by a forked process: it lies in memory that ranks "
@@ -88,12 +147,29 @@ void check_not_parents(const std::string& name, const at::Tensor& tensor) {
       "the model with module_cpu_copy() and save the copy in a thread");
 }
 
-at::Tensor storable(const std::string& name, const at::Tensor& tensor) {
-  if (find_row(tensor.scalar_type()) == nullptr)
+void check_storable(const std::string& name, const at::Tensor& tensor) {
+  const auto refuse = [&](const std::string& problem) {
     throw InvalidArgument("tensor \"" + name +
-                          "\" cannot be saved: " + tensor.toString() +
-                          " is not a type of safetensors files");
+                          "\" cannot be saved: " + problem);
+  };
+  check_name(name);
+  if (!tensor.defined()) refuse("it is undefined");
+  if (tensor.is_meta())
+    refuse(
+        "it is on the device meta, which holds no elements"
+        "\n  next:    give it memory on another device, with values");
+  if (tensor.layout() != at::kStrided || tensor.is_nested())
+    refuse(
+        "it is sparse or nested, and files hold dense tensors"
+        "\n  next:    save a dense tensor (tensor.to_dense()), or keep it out "
+        "of what is saved");
+  if (find_row(tensor.scalar_type()) == nullptr)
+    refuse(tensor.toString() + " is not a type of safetensors files");
   check_not_parents(name, tensor);
+}
+
+at::Tensor storable(const std::string& name, const at::Tensor& tensor) {
+  check_storable(name, tensor);
   return resolved(tensor.detach().to(at::kCPU)).contiguous();
 }
 
@@ -108,7 +184,31 @@ NamedTensors part_of(const NamedTensors& tensors, std::string_view prefix) {
 void add_part(NamedTensors& tensors, const std::string& prefix,
               const NamedTensors& part) {
   for (const auto& [name, tensor] : part)
-    tensors.insert_or_assign(prefix + name, tensor);
+    LOCKSTEP_CHECK(tensors.emplace(prefix + name, tensor).second,
+                   "two tensors of one name");
+}
+
+at::Tensor without_repeats(const at::Tensor& tensor, const at::Tensor& like) {
+  at::Tensor part = tensor;
+  for (std::int64_t dim = 0; dim < like.dim(); ++dim)
+    if (like.size(dim) > 1 && like.stride(dim) == 0)
+      part = part.narrow(dim, 0, 1);
+  return part;
+}
+
+NamedTensors fitted(const NamedTensors& ours, NamedTensors stored) {
+  const c10::AutoGradMode no_grad(false);
+  for (const auto& [name, tensor] : ours) {
+    const auto found = stored.find(name);
+    if (found != stored.end())
+      found->second = fitted_tensor(tensor, found->second);
+    else if (const auto other = stored.find(other_name(name, ours, stored));
+             other != stored.end())
+      stored.emplace(name, fitted_tensor(tensor, other->second));
+    else if (is_untracked(name, ours, stored))
+      stored.emplace(name, tensor);
+  }
+  return stored;
 }
 
 std::string differences(const NamedTensors& ours, const NamedTensors& stored) {
@@ -120,14 +220,19 @@ std::string differences(const NamedTensors& ours, const NamedTensors& stored) {
       lines += "\n  \"" + name + "\" is missing from the file (" + here + ")";
       continue;
     }
+    if (!tensor.has_storage() || tensor.is_meta()) {
+      lines +=
+          "\n  \"" + name + "\" is sparse or on the device meta in the model";
+      continue;
+    }
     const std::string there = describe(found->second);
     if (here != there)
       lines += "\n  \"" + name + "\" is " + there + " in the file, " + here +
                " in the model";
-    if (at::has_internal_overlap(tensor) == at::MemOverlap::Yes)
+    else if (!repeats_alike(tensor, found->second))
       lines += "\n  \"" + name +
                "\" has elements that share memory in the model, as expand() "
-               "makes them: use contiguous()";
+               "makes them, and differ in the file: use contiguous()";
   }
   for (const auto& [name, tensor] : stored)
     if (!ours.contains(name))
@@ -138,8 +243,12 @@ std::string differences(const NamedTensors& ours, const NamedTensors& stored) {
 
 void copy_over(const NamedTensors& ours, const NamedTensors& stored) {
   const c10::AutoGradMode no_grad(false);
-  for (const auto& [name, tensor] : ours)
-    at::Tensor(tensor).copy_(stored.at(name));
+  for (const auto& [name, tensor] : ours) {
+    std::optional<c10::InferenceMode> mode;  // writes to its tensors alone
+    if (tensor.is_inference()) mode.emplace();
+    without_repeats(tensor, tensor)
+        .copy_(without_repeats(stored.at(name), tensor));
+  }
 }
 
 }  // namespace lockstep

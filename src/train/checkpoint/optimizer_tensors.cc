@@ -4,6 +4,7 @@
 #include "src/train/checkpoint/optimizer_tensors.h"
 
 #include <ATen/ATen.h>
+#include <c10/util/Exception.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -94,23 +96,34 @@ struct FieldWriter {
   std::string prefix;
 
   void operator()(const char* name, const at::Tensor& value) const {
-    if (value.defined()) tensors[prefix + name] = value;
+    if (value.defined()) put(name, value);
   }
   void operator()(const char* name, double value) const {
-    tensors[prefix + name] = at::scalar_tensor(value, at::kDouble);
+    put(name, at::scalar_tensor(value, at::kDouble));
   }
   void operator()(const char* name, std::int64_t value) const {
-    tensors[prefix + name] = at::scalar_tensor(value, at::kLong);
+    put(name, at::scalar_tensor(value, at::kLong));
   }
   void operator()(const char* name, bool value) const {
-    tensors[prefix + name] = at::scalar_tensor(value, at::kBool);
+    put(name, at::scalar_tensor(value, at::kBool));
   }
   void operator()(const char* name, std::tuple<double, double> value) const {
-    tensors[prefix + name] =
-        at::stack({at::scalar_tensor(std::get<0>(value), at::kDouble),
-                   at::scalar_tensor(std::get<1>(value), at::kDouble)});
+    put(name, at::stack({at::scalar_tensor(std::get<0>(value), at::kDouble),
+                         at::scalar_tensor(std::get<1>(value), at::kDouble)}));
+  }
+
+  void put(const char* name, const at::Tensor& value) const {
+    LOCKSTEP_CHECK(tensors.emplace(prefix + name, value).second,
+                   "two items of an optimizer's state have one name");
   }
 };
+
+// Whether `name` is that of a field under `prefix`, which has no dots: a longer
+// name belongs to another parameter.
+bool is_field(std::string_view name, std::string_view prefix) {
+  return name.starts_with(prefix) &&
+         name.find('.', prefix.size()) == std::string_view::npos;
+}
 
 [[noreturn]] void refuse_state(const std::string& problem) {
   throw InvalidArgument(
@@ -143,7 +156,7 @@ struct FieldReader {
     if (found == tensors.end()) return;
     if (found->second.sizes() != like.sizes())
       refuse_state(prefix + name + " has another shape than its parameter");
-    if (may_keep && like.is_cpu() &&
+    if (may_keep && like.device() == found->second.device() &&
         found->second.strides() == like.strides()) {
       value = found->second;
       return;
@@ -208,22 +221,38 @@ struct Parameter {
   std::string prefix;
 };
 
+[[noreturn]] void refuse_name(const std::string& name) {
+  throw InvalidArgument(
+      "the state of two parameters of the optimizer would have the name \"" +
+      name +
+      "\" in a checkpoint: that of a parameter of the model, and of one in "
+      "this "
+      "place of the optimizer's groups, which the model does not have"
+      "\n  next:    make all of the optimizer's parameters part of "
+      "TrainingState::model");
+}
+
+// Each once.
 std::vector<Parameter> parameters_of(const optim::Optimizer& optimizer,
                                      const torch::nn::Module& module) {
   std::map<const void*, std::string> names;
   for (const auto& item : module.named_parameters())
     names.emplace(item.value().unsafeGetTensorImpl(), item.key());
   std::vector<Parameter> parameters;
+  std::map<std::string, const void*> named;
   for (std::size_t group = 0; group < optimizer.param_groups().size();
        ++group) {
     const auto& tensors = optimizer.param_groups()[group].params();
     for (std::size_t i = 0; i < tensors.size(); ++i) {
-      const auto named = names.find(tensors[i].unsafeGetTensorImpl());
+      const void* const tensor = tensors[i].unsafeGetTensorImpl();
+      const auto found = names.find(tensor);
       const std::string name =
-          named != names.end()
-              ? named->second
+          found != names.end()
+              ? found->second
               : std::to_string(group) + "." + std::to_string(i);
-      parameters.push_back({tensors[i], "state." + name + "."});
+      const auto [known, is_new] = named.emplace(name, tensor);
+      if (known->second != tensor) refuse_name(name);
+      if (is_new) parameters.push_back({tensors[i], "state." + name + "."});
     }
   }
   return parameters;
@@ -242,7 +271,15 @@ void write_states(const optim::Optimizer& optimizer,
 
 OptimizerTensors archive_of(const optim::Optimizer& optimizer) {
   torch::serialize::OutputArchive archive;
-  optimizer.save(archive);
+  try {
+    optimizer.save(archive);
+  } catch (const c10::Error& error) {
+    throw InvalidArgument(
+        std::string("LibTorch cannot save the state of this optimizer: ") +
+        error.what_without_backtrace() +
+        "\n  next:    save the checkpoint without TrainingState::optimizer, or "
+        "use another optimizer");
+  }
   std::vector<std::uint8_t> bytes;
   archive.save_to([&](const void* from, std::size_t count) {
     const auto* begin = static_cast<const std::uint8_t*>(from);
@@ -260,6 +297,8 @@ std::function<void()> prepare_archive(const NamedTensors& tensors,
   const auto archive = std::make_shared<torch::serialize::InputArchive>();
   archive->load_from(static_cast<const char*>(bytes.const_data_ptr()),
                      bytes.nbytes());
+  if (archive->keys().empty() && !optimizer.state().empty())
+    refuse_state("its class has a state, of which its save() writes nothing");
   return [archive, &optimizer] { optimizer.load(*archive); };
 }
 
@@ -317,9 +356,11 @@ void read_states(const OptimizerTensors& stored,
                  const optim::Optimizer& optimizer, Read<Kind>& read) {
   std::size_t used = 0;
   for (const auto& [tensor, prefix] : parameters_of(optimizer, module)) {
-    const auto fields = part_of(stored.tensors, prefix).size();
+    const auto fields = static_cast<std::size_t>(std::ranges::count_if(
+        stored.tensors,
+        [&](const auto& item) { return is_field(item.first, prefix); }));
     auto& state = read.states[tensor.unsafeGetTensorImpl()];
-    if (fields == 0 || state) continue;
+    if (fields == 0) continue;
     used += fields;
     state = std::make_unique<typename Kind::State>();
     const FieldReader reader{stored.tensors, prefix, tensor, stored.may_keep};
@@ -443,8 +484,9 @@ std::vector<UpdateState> read_pieces(
     const at::Tensor& parameter = shard.parameter_of(i);
     const std::string name =
         prefix + prefixes.at(parameter.unsafeGetTensorImpl());
-    const auto first = set.tensors().lower_bound(name);
-    if (first == set.tensors().end() || !first->first.starts_with(name))
+    if (std::ranges::none_of(set.tensors(), [&](const auto& item) {
+          return is_field(item.first, name);
+        }))
       continue;
     typename Kind::State state;
     const PieceReader reader{set, name, parameter, piece};
@@ -459,7 +501,7 @@ void check_states(const CheckpointSet& set, const std::string& prefix,
   for (const auto& item : set.tensors())
     if (item.first.starts_with(prefix + "state.") &&
         std::ranges::none_of(names, [&](const auto& known) {
-          return item.first.starts_with(prefix + known.second);
+          return is_field(item.first, prefix + known.second);
         }))
       refuse_state(
           "it has state of parameters that the optimizer does not have");

@@ -170,6 +170,42 @@ TEST(OptimizerTensors, HaveTheParametersNames) {
   EXPECT_EQ(stored.tensors.at("group.1.lr").item<double>(), 0.003);
 }
 
+// A parameter of the model that has the name of a place in the optimizer.
+struct Numbered : torch::nn::Module {
+  Numbered() {
+    const auto list = std::make_shared<Module>();
+    weight = list->register_parameter("1", at::ones({2}));
+    deeper = list->register_module("0", std::make_shared<Module>())
+                 ->register_parameter("w", at::ones({3}));
+    register_module("0", list);
+  }
+  at::Tensor weight, deeper;
+};
+
+TEST(OptimizerTensors, OfTwoParametersNeverHaveOneName) {
+  const Numbered net;
+  const at::Tensor other = at::ones({2}).requires_grad_();
+  const auto trained = [&](const Parameters& parameters) {
+    auto optimizer = std::make_unique<torch::optim::SGD>(
+        parameters, torch::optim::SGDOptions(0.1).momentum(0.9));
+    double value = 0;
+    for (const at::Tensor& tensor : parameters)
+      (tensor * (value += 1)).sum().backward();
+    optimizer->step();
+    return optimizer;
+  };
+  // `other` is in the place 0.1.
+  const auto refused = trained({net.weight, other});
+  EXPECT_THAT(error_text([&] { tensors_of(*refused, net); }),
+              HasSubstr("would have the name \"0.1\""));
+  // In the place 0.0, where the module has no parameter, but others below.
+  const auto optimizer = trained({other, net.weight, net.deeper});
+  const OptimizerTensors stored = tensors_of(*optimizer, net);
+  load_optimizer(stored, net, *optimizer);
+  for (const auto& [name, tensor] : tensors_of(*optimizer, net).tensors)
+    EXPECT_TRUE(tensor.equal(stored.tensors.at(name))) << name;
+}
+
 TEST(OptimizerTensors, OfAShardedOptimizerLoadAtAnyNumberOfRanks) {
   const auto rule = torch::optim::AdamWOptions(0.01);
   Trained whole(with<FusedAdamW>(rule));

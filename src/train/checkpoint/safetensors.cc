@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/printable.h"
 
 namespace lockstep {
 namespace {
@@ -251,11 +252,10 @@ SafetensorsHeader parse_places(std::span<const std::byte> text,
   return header;
 }
 
-void check_bools(const TensorBytes& tensor, const Source& source) {
-  const auto is_bool = [](std::byte b) { return std::to_integer<int>(b) <= 1; };
-  if (tensor.type == SafetensorsType::kBool &&
-      !std::ranges::all_of(tensor.bytes, is_bool))
-    source.refuse(tensor.name, "a BOOL is neither 0 nor 1");
+bool has_wrong_bool(SafetensorsType type, std::span<const std::byte> bytes) {
+  return type == SafetensorsType::kBool &&
+         std::ranges::any_of(bytes,
+                             [](std::byte b) { return b > std::byte{1}; });
 }
 
 // The bytes of a tensor to write.
@@ -273,32 +273,39 @@ std::size_t bytes_to_write(const TensorStream& tensor) {
                         " bytes, which do not fit its shape");
 }
 
+// The bytes that our reader and the reference implementation take.
+void check_length(const std::string& header) {
+  if (header.size() <= kMaxHeaderBytes) return;
+  throw InvalidArgument("the names and texts to save take " +
+                        std::to_string(header.size()) +
+                        " bytes in a safetensors file, which allows " +
+                        std::to_string(kMaxHeaderBytes) +
+                        "\n  next:    save fewer tensors, or shorter texts");
+}
+
 std::string header_text(std::span<const TensorStream> tensors,
                         const SafetensorsMetadata& metadata) {
+  check_texts(metadata);
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty()) header[kMetadataKey] = metadata;
   std::size_t offset = 0;
   std::set<std::string_view> names{kMetadataKey};
   for (const TensorStream& tensor : tensors) {
+    check_name(tensor.name);
     const std::size_t end = offset + bytes_to_write(tensor);
     if (!names.insert(tensor.name).second)
       throw InvalidArgument("two tensors to save have the name " +
-                            in_quotes(tensor.name));
+                            in_quotes(tensor.name) +
+                            "\n  next:    rename one of them");
     header[tensor.name] = {{"dtype", name_of(tensor.type)},
                            {"shape", tensor.shape},
                            {"data_offsets", {offset, end}}};
     offset = end;
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const HeaderJson::exception& error) {
-    throw InvalidArgument(
-        std::string("a tensor's name or the metadata to save is not UTF-8: ") +
-        error.what());
-  }
+  std::string text = header.dump();
   // Pads with spaces, so that the data begins at a multiple of 8.
   text.resize((text.size() + 7) / 8 * 8, ' ');
+  check_length(text);
   return text;
 }
 
@@ -322,6 +329,22 @@ std::optional<std::uint64_t> product_of(std::span<const std::int64_t> shape,
   return static_cast<std::uint64_t>(unit);
 }
 
+void check_name(const std::string& name) {
+  if (is_utf8(name)) return;
+  throw InvalidArgument("tensor " + in_quotes(printable(name)) +
+                        " cannot be saved: its name is not UTF-8"
+                        "\n  next:    rename it");
+}
+
+void check_texts(const SafetensorsMetadata& metadata) {
+  for (const auto& [key, text] : metadata)
+    if (!is_utf8(key) || !is_utf8(text))
+      throw InvalidArgument(
+          "the text " + in_quotes(printable(key)) +
+          " to save with tensors is not UTF-8: " + in_quotes(printable(text)) +
+          "\n  next:    encode it in UTF-8");
+}
+
 std::string_view name_of(SafetensorsType type) { return row_of(type).name; }
 
 std::size_t size_of(SafetensorsType type) { return row_of(type).bytes; }
@@ -338,7 +361,8 @@ SafetensorsView parse_safetensors(std::span<const std::byte> bytes,
     const auto elements = data.subspan(place.begin, place.end - place.begin);
     view.tensors.push_back(
         {std::move(place.name), place.type, std::move(place.shape), elements});
-    check_bools(view.tensors.back(), source);
+    if (has_wrong_bool(place.type, elements))
+      source.refuse(view.tensors.back().name, "a BOOL is neither 0 nor 1");
   }
   return view;
 }
@@ -398,6 +422,10 @@ void write_safetensors(const ByteSink& sink, std::vector<TensorStream> tensors,
   for (const TensorStream& tensor : tensors) {
     std::size_t written = 0;
     tensor.write([&](std::span<const std::byte> bytes) {
+      if (has_wrong_bool(tensor.type, bytes))
+        throw InvalidArgument("tensor " + in_quotes(tensor.name) +
+                              " cannot be saved: a bool in its memory is "
+                              "neither 0 nor 1");
       written += bytes.size();
       sink(bytes);
     });

@@ -67,6 +67,11 @@ struct TensorBytes {
 // The header's free texts, by name.
 using SafetensorsMetadata = std::map<std::string, std::string>;
 
+// What every format of checkpoints requires of a tensor's name and of texts:
+// throws InvalidArgument unless they are UTF-8.
+void check_name(const std::string& name);
+void check_texts(const SafetensorsMetadata& metadata);
+
 // The tensors in a file's bytes, which they borrow, in the file's order.
 struct SafetensorsView {
   SafetensorsMetadata metadata;
@@ -124,8 +129,10 @@ struct TensorStream {
 
 // Gives a file's bytes to `sink`. Tensors are sorted by element size, largest
 // first, then by name, so that each is aligned and the same tensors give the
-// same bytes. InvalidArgument for two tensors of one name, for a shape that is
-// too large, and for a tensor whose bytes do not fit its shape.
+// same bytes. InvalidArgument for what the reader would refuse: two tensors of
+// one name, names and texts that are not UTF-8 or too long, a shape that is too
+// large, a bool other than 0 and 1, and a tensor whose bytes do not fit its
+// shape.
 void write_safetensors(const ByteSink& sink, std::vector<TensorStream> tensors,
                        const SafetensorsMetadata& metadata = {});
 

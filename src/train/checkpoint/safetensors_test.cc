@@ -192,6 +192,25 @@ TEST(Safetensors, WillNotWriteTwoTensorsOfOneNameOrBytesThatDoNotFit) {
   EXPECT_TRUE(directory.entries().empty());
 }
 
+TEST(Safetensors, WritesNothingThatItsReaderWouldRefuse) {
+  const TestDirectory directory;
+  const std::string two(1, '\2'), much(100'000'001, 'x');
+  const std::array flag{
+      TensorBytes{"flag", SafetensorsType::kBool, {1}, bytes_of(two)}};
+  const std::array<TensorBytes, 0> none{};
+  const auto refusal = [&](std::span<const TensorBytes> tensors,
+                           const SafetensorsMetadata& metadata) {
+    return error_text(
+        [&] { write_safetensors(directory / "m", tensors, metadata); });
+  };
+  EXPECT_THAT(refusal(flag, {}), HasSubstr("\"flag\" cannot be saved: a bool"));
+  EXPECT_THAT(refusal(none, {{"text", "\xff"}}),
+              HasSubstr("the text \"text\" to save with tensors is not UTF-8"));
+  EXPECT_THAT(refusal(none, {{"\xff", "text"}}), HasSubstr("is not UTF-8"));
+  EXPECT_THAT(refusal(none, {{"text", much}}), HasSubstr("allows 100000000"));
+  EXPECT_TRUE(directory.entries().empty());
+}
+
 TEST(Safetensors, NamesAFileThatCannotBeRead) {
   const TestDirectory directory;
   try {

@@ -43,7 +43,10 @@ bool is_plain(const StatePiece& piece) {
 }  // namespace
 
 ShardWriter::ShardWriter(std::shared_ptr<ProcessGroup> group)
-    : group_(std::move(group)), duplicate_(group_->core().duplicate()) {}
+    : group_(std::move(group)),
+      duplicate_(group_->core().duplicate()),
+      before_leaving_(
+          group_->core().finish_before_leaving([this] { join(); })) {}
 
 ShardWriter::~ShardWriter() {
   try {
@@ -111,9 +114,13 @@ void ShardWriter::start(SetToWrite set) {
   if (!thread_.joinable()) work();
 }
 
+void ShardWriter::join() {
+  if (process_.is_current() && thread_.joinable()) thread_.join();
+}
+
 void ShardWriter::wait() {
   if (!process_.is_current()) return;
-  if (thread_.joinable()) thread_.join();
+  join();
   if (auto error = std::exchange(error_, nullptr))
     std::rethrow_exception(error);
 }

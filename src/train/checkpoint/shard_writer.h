@@ -5,7 +5,8 @@
 // writes the copy to the disk, and waits for the other ranks' threads on a
 // duplicate of the group, whose order of collectives is its own. When all
 // shards are on the disk rank 0's thread writes the manifest, reads the set's
-// headers, and gives the folder its name. The memory of the copy, as large as
+// headers, and gives the folder its name. A rank that leaves the group first
+// waits for its thread. The memory of the copy, as large as
 // the largest shard so far, stays for the next one.
 //
 // Threads: an object belongs to one thread of a rank; every rank has one, and
@@ -65,6 +66,7 @@ class ShardWriter {
   void wait();
 
  private:
+  void join();
   void write(const SetToWrite& set);
   ShardFile write_shard(const SetToWrite& set) const;
   void seal(const SetToWrite& set, const ShardFile& own);
@@ -84,6 +86,7 @@ class ShardWriter {
   std::exception_ptr error_;  // of the thread, once it has ended
   std::thread thread_;
   OwnProcess process_;
+  std::shared_ptr<void> before_leaving_;  // join() when the group is left
 };
 
 }  // namespace lockstep

@@ -526,6 +526,38 @@ TEST(ASetInAFolder, ReplacesOneOfTheSameStepAndTheOldest) {
   });
 }
 
+// Issue 43: a program that destroys its group before the folder ends.
+TEST(ASetInAFolder, IsCompleteWhereARankLeavesTheGroupAfterItsLastSave) {
+  for (const char* backend : {"shm", "reference"}) {
+    const TestDirectory directory;
+    run_ranks(backend, 3, [&](const Group& group) {
+      ShardedLoop loop(group,
+                       unsharded<FusedSGD>(torch::optim::SGDOptions(0.1)));
+      CheckpointFolder folder = sharded_folder(directory.path(), group);
+      folder.save(loop.state(), 1);
+      group->leave();
+      if (group->rank() == 0) {
+        EXPECT_TRUE(fs::exists(directory / "checkpoint-000001"));
+      }
+      EXPECT_NO_THROW(folder.finish());
+    });
+    CheckpointSet(directory / "checkpoint-000001").check_shards();
+  }
+}
+
+TEST(ASetInAFolder, IsRefusedBeforeItIsWrittenForANameThatIsNotUtf8) {
+  const TestDirectory directory;
+  run_ranks("shm", 2, [&](const Group& group) {
+    ShardedLoop loop(group, unsharded<FusedSGD>(torch::optim::SGDOptions(0.1)));
+    CheckpointFolder folder = sharded_folder(directory.path(), group);
+    TrainingState state = loop.state();
+    state.counters["a\xff"] = &loop.step;
+    EXPECT_THAT(error_text<Error>([&] { folder.save(state, 1); }),
+                HasSubstr("its name is not UTF-8"));
+  });
+  EXPECT_TRUE(directory.entries().empty());
+}
+
 TEST(ASet, GivesItsModelToPrograms) {
   const TestDirectory directory;
   save_two(directory.path());

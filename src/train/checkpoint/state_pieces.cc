@@ -26,11 +26,10 @@ std::span<std::byte> bytes_in(const at::Tensor& tensor) {
 // `tensor` itself if its elements fill a block of memory, otherwise a copy.
 at::Tensor filling_its_memory(const std::string& name,
                               const at::Tensor& tensor) {
-  check_not_parents(name, tensor);
-  stored_type_of(tensor.scalar_type());
+  check_storable(name, tensor);
   const at::Tensor plain = tensor.detach();
-  const bool fills = plain.layout() == at::kStrided && !plain.is_neg() &&
-                     !plain.is_conj() && plain.is_non_overlapping_and_dense();
+  const bool fills = !plain.is_neg() && !plain.is_conj() &&
+                     plain.is_non_overlapping_and_dense();
   return fills ? plain : storable(name, plain);
 }
 

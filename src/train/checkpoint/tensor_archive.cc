@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/first_line.h"
+#include "src/base/printable.h"
 #include "src/train/checkpoint/atomic_file.h"
 
 namespace lockstep {
@@ -73,21 +74,18 @@ void write_level(OutputArchive& level, const NamedTensors& tensors) {
   }
 }
 
-void write_as_archive(const fs::path& path, const TensorArchive& archive) {
-  NamedTensors dense;
-  for (const auto& [name, tensor] : archive.tensors)
-    dense.emplace(name, storable(name, tensor));
+std::vector<std::byte> archive_of(const NamedTensors& dense,
+                                  const SafetensorsMetadata& metadata) {
   OutputArchive output;
   write_level(output, dense);
-  output.write(kTextsKey, c10::IValue(nlohmann::json(archive.metadata).dump()));
+  output.write(kTextsKey, c10::IValue(nlohmann::json(metadata).dump()));
   std::vector<std::byte> bytes;
   output.save_to([&](const void* from, std::size_t count) {
     const auto* begin = static_cast<const std::byte*>(from);
     bytes.insert(bytes.end(), begin, begin + count);
     return count;
   });
-  const std::array<std::span<const std::byte>, 1> pieces{bytes};
-  replace_file(path, pieces);
+  return bytes;
 }
 
 // Whether it begins like a zip file, as LibTorch's archives do.
@@ -204,6 +202,57 @@ TensorArchive parse_as_archive(const SharedBytes& bytes,
         "\n  next:    name another file, or write this one again");
   }
   return archive;
+}
+
+// What keeps an archive of these names and types from being read back; empty
+// for nothing. Tensors without elements show it.
+std::string problem_of_outline(const NamedTensors& outline) {
+  try {
+    const TensorArchive read = parse_as_archive(
+        std::make_shared<const std::vector<std::byte>>(archive_of(outline, {})),
+        "the archive");
+    const bool same = std::ranges::equal(
+        outline, read.tensors, [](const auto& one, const auto& other) {
+          return one.first == other.first &&
+                 one.second.scalar_type() == other.second.scalar_type();
+        });
+    return same ? "" : "LibTorch reads other names than it has written";
+  } catch (const std::exception& error) {
+    return std::string(first_line(error.what()));
+  }
+}
+
+// LibTorch writes names into source code, and escapes nothing in them: it
+// cannot read one that is a word of that language, such as `in`, or has a
+// quotation mark.
+void check_readable(const NamedTensors& dense) {
+  NamedTensors outline;
+  for (const auto& [name, tensor] : dense)
+    outline.emplace(name, at::empty({0}, tensor.options()));
+  const std::string problem = problem_of_outline(outline);
+  if (problem.empty()) return;
+  std::string culprit = "together, the names of its tensors";
+  for (const auto& item : outline)
+    if (!problem_of_outline(NamedTensors{item}).empty()) {
+      culprit = "the name \"" + printable(item.first) + "\"";
+      break;
+    }
+  throw InvalidArgument(
+      "LibTorch's format cannot hold " + culprit +
+      ": it could be written, but not read back: " + problem +
+      "\n  next:    save as safetensors, which takes any name in UTF-8, or "
+      "choose another name");
+}
+
+void write_as_archive(const fs::path& path, const TensorArchive& archive) {
+  check_texts(archive.metadata);
+  NamedTensors dense;
+  for (const auto& [name, tensor] : archive.tensors)
+    dense.emplace(name, storable(name, tensor));
+  check_readable(dense);
+  const std::vector<std::byte> bytes = archive_of(dense, archive.metadata);
+  const std::array<std::span<const std::byte>, 1> pieces{bytes};
+  replace_file(path, pieces);
 }
 
 }  // namespace

@@ -43,7 +43,9 @@ TensorArchive parse_archive(const SharedBytes& bytes, const std::string& file);
 // The bytes of a safetensors file.
 Bytes to_bytes(const TensorArchive& archive);
 
-// Replaces the file at `path`, all or nothing.
+// Replaces the file at `path`, all or nothing. InvalidArgument, before it
+// writes, for what parse_archive() would refuse, such as a name that LibTorch's
+// format cannot hold.
 void write_archive(const std::filesystem::path& path,
                    const TensorArchive& archive,
                    CheckpointFormat format = CheckpointFormat::kSafetensors);

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/serialize/archive.h>
 
+#include <filesystem>
 #include <limits>
 #include <memory>
 #include <span>
@@ -46,6 +47,95 @@ TEST(TensorArchive, NamedSafetensorsIsNeverReadByLibTorch) {
       AllOf(HasSubstr("m.safetensors\" is not a safetensors file, but a "
                       "LibTorch archive"),
             HasSubstr("rename it to .pt")));
+}
+
+// LibTorch writes names into source code.
+TEST(TensorArchive, OfEitherFormatIsReadBackOrRefusedWhenItIsWritten) {
+  const TestDirectory directory;
+  const std::string deep(300, 'n');
+  int refused = 0;
+  for (const auto& names :
+       std::vector<std::vector<std::string>>{{"w"},
+                                             {"in"},
+                                             {"for"},
+                                             {"global"},
+                                             {"pass"},
+                                             {"None"},
+                                             {"class"},
+                                             {"is"},
+                                             {"lambda"},
+                                             {"a.in.b"},
+                                             {"in.a"},
+                                             {"a\"b"},
+                                             {"a\nb"},
+                                             {"a\\b"},
+                                             {"a'b"},
+                                             {"a-b"},
+                                             {"a b"},
+                                             {"a/b"},
+                                             {"1st"},
+                                             {"0"},
+                                             {"\xc3\xbc"},
+                                             {""},
+                                             {"."},
+                                             {"a."},
+                                             {".a"},
+                                             {"a..b"},
+                                             {"a", "a.b"},
+                                             {"training"},
+                                             {"__metadata__"},
+                                             {"self"},
+                                             {"forward"},
+                                             {"Tensor"},
+                                             {"def"},
+                                             {"return"},
+                                             {"a", "in"},
+                                             {"True"},
+                                             {"__class__"},
+                                             {"a#b"},
+                                             {"a[0]"},
+                                             {"\t"},
+                                             {"a\x01"},
+                                             {"yield"},
+                                             {"NaN"},
+                                             {deep}})
+    for (const CheckpointFormat format :
+         {CheckpointFormat::kSafetensors, CheckpointFormat::kLibTorch}) {
+      TensorArchive archive{.metadata = {{"text", "a \"text\"\n\\"}}};
+      for (const std::string& name : names)
+        archive.tensors.emplace(name, at::full({2}, 3));
+      const auto path = directory / "m";
+      const std::string error =
+          error_text([&] { write_archive(path, archive, format); });
+      if (error != "no error") {
+        EXPECT_THAT(error, AllOf(HasSubstr("next:    "),
+                                 Not(HasSubstr("another error"))));
+        EXPECT_TRUE(directory.entries().empty()) << names[0];
+        ++refused;
+        continue;
+      }
+      const TensorArchive read = parse_archive(read_bytes(path), "m");
+      EXPECT_EQ(read.metadata, archive.metadata) << names[0];
+      ASSERT_EQ(read.tensors.size(), archive.tensors.size()) << names[0];
+      for (const std::string& name : names)
+        EXPECT_TRUE(read.tensors.at(name).equal(archive.tensors.at(name)))
+            << name;
+      std::filesystem::remove(path);
+    }
+  EXPECT_GT(refused, 0);
+}
+
+TEST(TensorArchive, NamesWhatLibTorchsFormatCannotHold) {
+  const TestDirectory directory;
+  const TensorArchive archive{
+      .tensors = {{"a", at::ones({2})}, {"layer.in", at::ones({2})}}};
+  EXPECT_THAT(error_text([&] {
+                write_archive(directory / "m", archive,
+                              CheckpointFormat::kLibTorch);
+              }),
+              AllOf(HasSubstr("cannot hold the name \"layer.in\""),
+                    HasSubstr("next:    save as safetensors")));
+  EXPECT_TRUE(directory.entries().empty());
 }
 
 std::string message_of(const std::string& bytes, const std::string& file) {

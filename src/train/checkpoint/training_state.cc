@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "src/comm/group/same_text.h"
 #include "src/torch/ddp/replicate.h"
+#include "src/torch/optim/optimizer_shard.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/checkpoint_search.h"
 #include "src/train/checkpoint/optimizer_tensors.h"
@@ -28,6 +31,7 @@
 namespace lockstep {
 namespace {
 
+constexpr std::string_view kSavingState = "saving a checkpoint";
 constexpr const char* kRanksKey = "lockstep.ranks";
 constexpr const char* kOptimizerKey = "lockstep.optimizer";
 constexpr const char* kJobPrefix = "lockstep.job.";
@@ -50,6 +54,55 @@ NamedTensors own_tensors(const TrainingState& state) {
   for (const auto& [name, tensor] : state.own)
     tensors["own." + name] = storable(name, tensor);
   return tensors;
+}
+
+// Throws where saving would read what is not there, or write what no format
+// holds.
+void check_members(const TrainingState& state, int rank) {
+  const auto refuse = [](const std::string& what, const std::string& next) {
+    throw InvalidArgument("a checkpoint cannot be saved: " + what +
+                          "\n  next:    " + next);
+  };
+  for (const auto& [name, counter] : state.counters)
+    if (counter == nullptr)
+      refuse("the counter \"" + name + "\" is a null pointer",
+             "set it to the variable that the training loop uses");
+  for (const auto& [name, generator] : state.generators)
+    if (!generator.defined())
+      refuse("the generator \"" + name + "\" is undefined",
+             "set it to a generator, or leave it out");
+  if (rank == 0 && state.optimizer != nullptr && !state.model)
+    refuse("the optimizer's state needs the names of its parameters",
+           "set TrainingState::model, too");
+  if (state.model)
+    for (const auto& [name, tensor] : tensors_of(*state.model))
+      check_storable(name, tensor);
+}
+
+// What describes the ranks' own tensors, which are the same but for their
+// elements.
+std::string outline_of(const NamedTensors& own) {
+  std::string text;
+  for (const auto& [name, tensor] : own)
+    text +=
+        c10::str(name, " ", tensor.scalar_type(), " ", tensor.sizes(), "\n");
+  return text;
+}
+
+// Checks the state on every rank, and returns this rank's own. A collective,
+// before others in which a rank that threw would be missing.
+NamedTensors checked_own(const TrainingState& state, ProcessGroup& group) {
+  NamedTensors own;
+  run_on_all_ranks(group, kSavingState, [&] {
+    check_members(state, group.rank());
+    own = own_tensors(state);
+  });
+  check_same_text(
+      group, outline_of(own),
+      {.what = "have different tensors to save in a checkpoint",
+       .likely = "TrainingState::own or TrainingState::generators differ",
+       .next = "give them the same names, types and shapes on every rank"});
+  return own;
 }
 
 // Every rank's `own` on rank 0, named by rank. Ranks send them as concatenated
@@ -137,6 +190,16 @@ bool is_divided(const std::string& name) {
          name.starts_with(std::string(kOptimizerPrefix) + "state.");
 }
 
+// What the tensors of a checkpoint in memory hold of the optimizer.
+enum class SavedOptimizer { kWhole, kShard };
+// Whether an optimizer may take a tensor instead of copying it.
+enum class Keeping { kForbidden, kAllowed };
+
+bool is_sharded(const TrainingState& state) {
+  return dynamic_cast<const ZeroRedundancyOptimizer*>(state.optimizer) !=
+         nullptr;
+}
+
 // First checks whether everything fits, then applies it; in between, the ranks
 // agree.
 class Restoring {
@@ -149,11 +212,25 @@ class Restoring {
   void check(const TensorArchive& checkpoint) {
     checkpoint_ = checkpoint;
     check();
-    if (state_.optimizer != nullptr)
-      put_optimizer_ = prepare_optimizer(
-          {.kind = text(kOptimizerKey),
-           .tensors = part_of(checkpoint_.tensors, kOptimizerPrefix)},
-          *state_.model, *state_.optimizer);
+    check_optimizer(part_of(checkpoint_.tensors, kOptimizerPrefix),
+                    Keeping::kForbidden);
+  }
+
+  // Throws if `checkpoint`, of the present state, would not fit it; copies none
+  // of its tensors.
+  void check_own(const TensorArchive& checkpoint,
+                 SavedOptimizer optimizer) try {
+    checkpoint_ = checkpoint;
+    check();
+    if (optimizer == SavedOptimizer::kWhole)
+      check_optimizer(part_of(checkpoint_.tensors, kOptimizerPrefix),
+                      Keeping::kAllowed);
+  } catch (const InvalidArgument& error) {
+    const std::string problem = error.what();
+    throw InvalidArgument(
+        "the state cannot be saved, since it could not be restored: " +
+        problem.substr(0, problem.find("\n  next:")) +
+        "\n  next:    mend that part of TrainingState, or leave it out");
   }
 
   // The same from a set.
@@ -164,18 +241,15 @@ class Restoring {
     if (state_.model)
       checkpoint_.tensors.merge(read_tensors(set, kModelPrefix));
     check();
-    if (state_.optimizer == nullptr) return;
+    if (state_.optimizer == nullptr || !state_.model) return;
     if (auto* sharded =
             dynamic_cast<ZeroRedundancyOptimizer*>(state_.optimizer))
       put_optimizer_ = prepare_shard(text(kOptimizerKey), set, kOptimizerPrefix,
                                      *state_.model, *sharded);
     else
-      put_optimizer_ = prepare_optimizer(
-          {.kind = text(kOptimizerKey),
-           .tensors =
-               part_of(read_tensors(set, kOptimizerPrefix), kOptimizerPrefix),
-           .may_keep = true},
-          *state_.model, *state_.optimizer);
+      check_optimizer(
+          part_of(read_tensors(set, kOptimizerPrefix), kOptimizerPrefix),
+          Keeping::kAllowed);
   }
 
   // Call it after check(). It starts with the optimizer, the only part that may
@@ -190,13 +264,25 @@ class Restoring {
     for (const auto& [name, generator] : state_.generators)
       restore_generator(name, generator);
     const c10::AutoGradMode no_grad(false);
-    for (const auto& [name, mine] : state_.own)
-      at::Tensor(mine).copy_(own_.at(name));
+    copy_over(state_.own, own_);
   }
 
  private:
+  void check_optimizer(NamedTensors saved, Keeping keeping) {
+    if (state_.optimizer == nullptr || !state_.model) return;
+    put_optimizer_ =
+        prepare_optimizer({.kind = text(kOptimizerKey),
+                           .tensors = std::move(saved),
+                           .may_keep = keeping == Keeping::kAllowed},
+                          *state_.model, *state_.optimizer);
+  }
+
   // All but the optimizer.
   void check() {
+    if (state_.optimizer != nullptr && !state_.model && rank_ == 0)
+      refuse(
+          "cannot be restored: TrainingState::optimizer needs "
+          "TrainingState::model, which names its parameters");
     read_saved_ranks();
     check_job();
     check_model();
@@ -341,7 +427,7 @@ class Restoring {
   TensorArchive checkpoint_;
   const std::int64_t rank_;
   const std::int64_t ranks_;
-  const std::string& file_;
+  const std::string file_;
 
   // From check(), for apply().
   std::int64_t saved_ranks_ = 1;
@@ -354,7 +440,9 @@ class Restoring {
 // resumed one. If a rank has no model of its own, buffers stay unchanged.
 void broadcast_buffers(const TrainingState& state, ProcessGroup& group) {
   std::vector<at::Tensor> buffers;
-  if (state.model) buffers = state.model->buffers();
+  if (state.model)
+    for (const at::Tensor& buffer : state.model->buffers())
+      buffers.push_back(without_repeats(buffer, buffer));
   std::vector<std::int64_t> count{std::ssize(buffers)};
   group
       .all_reduce(view(count), ReduceOp::kMin,
@@ -372,15 +460,17 @@ at::Generator default_cpu_generator() {
 void collect(const TrainingState& state, ProcessGroup& group,
              const std::function<void(TensorArchive)>& keep) {
   const c10::AutoGradMode no_grad(false);
-  NamedTensors own = gather_own(own_tensors(state), group);
+  NamedTensors own = gather_own(checked_own(state, group), group);
   broadcast_buffers(state, group);
   if (state.optimizer != nullptr) consolidate_if_sharded(*state.optimizer);
-  run_on_rank_zero(group, "saving a checkpoint", [&] {
+  run_on_rank_zero(group, kSavingState, [&] {
     OptimizerTensors optimizer;
     if (state.optimizer != nullptr)
       optimizer = tensors_of(*state.optimizer, *state.model);
     TensorArchive archive = assemble(state, optimizer, group.size());
-    archive.tensors.merge(std::move(own));
+    add_part(archive.tensors, "", own);
+    Restoring(state, group, "to save")
+        .check_own(archive, SavedOptimizer::kWhole);
     keep(std::move(archive));
   });
 }
@@ -389,13 +479,14 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
                                        ProcessGroup& group,
                                        SafetensorsMetadata& texts) {
   const c10::AutoGradMode no_grad(false);
+  NamedTensors own;
+  add_part(own, rank_prefix(group.rank()), checked_own(state, group));
   broadcast_buffers(state, group);
   std::vector<StatePiece> divided, undivided;
   PiecesDigest digest;
-  run_on_all_ranks(group, "saving a checkpoint", [&] {
+  run_on_all_ranks(group, kSavingState, [&] {
     ShardTensors optimizer = optimizer_of(state, group.size());
     TensorArchive all = assemble(state, optimizer.options, group.size());
-    texts = std::move(all.metadata);
     for (const auto& [name, tensor] : all.tensors)
       if (is_divided(name))
         divided.push_back(whole_piece(name, tensor));
@@ -405,9 +496,13 @@ std::vector<StatePiece> collect_pieces(const TrainingState& state,
       piece.name.insert(0, kOptimizerPrefix);
       undivided.push_back(std::move(piece));
     }
-    for (const auto& [name, tensor] : own_tensors(state))
-      undivided.push_back(
-          whole_piece(rank_prefix(group.rank()) + name, tensor));
+    for (const auto& [name, tensor] : own)
+      undivided.push_back(whole_piece(name, tensor));
+    add_part(all.tensors, "", own);
+    Restoring(state, group, "to save")
+        .check_own(all, is_sharded(state) ? SavedOptimizer::kShard
+                                          : SavedOptimizer::kWhole);
+    texts = std::move(all.metadata);
     digest = digest_of(divided);
   });
   std::vector<StatePiece> mine = divide_pieces(divided, digest, group);

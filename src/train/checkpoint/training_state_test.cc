@@ -7,9 +7,13 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <cmath>
+#include <functional>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/fused_optimizer.h"
@@ -118,6 +122,99 @@ TEST(Collecting, LeavesBuffersAloneWhereARankHasNoModelOfItsOwn) {
                             [](const TensorArchive&) {}));
     EXPECT_NO_THROW(group->barrier().wait());
   });
+}
+
+// What every rank says to a state that rank 1 alone has wrong.
+TEST(Collecting, RefusesOnEveryRankWhatCouldNotBeRestored) {
+  struct Case {
+    const char* problem;
+    std::function<void(TrainingState&)> spoil;
+  };
+  torch::nn::BatchNorm1d sparse(2);
+  sparse->register_buffer("mask", at::eye(2).to_sparse());
+  for (const auto& [problem, spoil] : std::vector<Case>{
+           {"the counter \"none\" is a null pointer",
+            [](auto& state) { state.counters["none"] = nullptr; }},
+           {"the generator \"none\" is undefined",
+            [](auto& state) { state.generators["none"] = at::Generator(); }},
+           {"\"mask\" cannot be saved: it is sparse",
+            [&](auto& state) { state.model = sparse.ptr(); }},
+           {"\"loss\" cannot be saved: it is undefined",
+            [](auto& state) { state.own["loss"] = at::Tensor(); }},
+           {"different tensors to save",
+            [](auto& state) { state.own["own"] = at::zeros({3}); }}})
+    run_ranks("shm", 2, [&](const Group& group) {
+      Small run(group, 8);
+      TrainingState state = run.state();
+      if (group->rank() == 1) spoil(state);
+      SafetensorsMetadata texts;
+      EXPECT_THAT(error_text<Error>([&] {
+                    collect(state, *group, [](const TensorArchive&) {});
+                  }),
+                  HasSubstr(problem));
+      EXPECT_THAT(
+          error_text<Error>([&] { collect_pieces(state, *group, texts); }),
+          HasSubstr(problem));
+      EXPECT_NO_THROW(collect(run.state(), *group, [](const auto&) {}));
+    });
+}
+
+TEST(Collecting, RefusesAnOptimizerWithoutTheModelThatNamesItsParameters) {
+  run_ranks("shm", 1, [&](const Group& group) {
+    Small run(group, 8);
+    TrainingState state = run.state();
+    state.model = nullptr;
+    EXPECT_THAT(error_text([&] { collect(state, *group, [](const auto&) {}); }),
+                HasSubstr("set TrainingState::model"));
+  });
+}
+
+// A parameter's memory was replaced after the optimizer had made its state.
+TEST(Collecting, RefusesStateThatWouldNotFitItsParameter) {
+  run_ranks("shm", 1, [](const Group& group) {
+    torch::nn::Linear net(2, 2);
+    torch::optim::SGD optimizer(net->parameters(),
+                                torch::optim::SGDOptions(1).momentum(0.5));
+    net->forward(at::ones({2})).sum().backward();
+    optimizer.step();
+    const TrainingState state{.model = net.ptr(), .optimizer = &optimizer};
+    EXPECT_NO_THROW(collect(state, *group, [](const auto&) {}));
+    net->weight.set_data(at::zeros({3, 2}));
+    bool kept = false;
+    EXPECT_THAT(error_text([&] {
+                  collect(state, *group, [&](const auto&) { kept = true; });
+                }),
+                AllOf(HasSubstr("cannot be saved"),
+                      HasSubstr("has another shape than its parameter")));
+    EXPECT_FALSE(kept);
+  });
+}
+
+struct Expanded : torch::nn::Module {
+  explicit Expanded(std::int64_t value) {
+    grid = register_buffer("grid", at::full({3}, value).expand({2, 3}));
+  }
+  at::Tensor grid;
+};
+
+TEST(Collecting, TakesAnExpandedBufferThatRestoringFillsAgain) {
+  for (const int ranks : {1, 2}) {
+    TensorArchive checkpoint;
+    run_ranks("shm", ranks, [&](const Group& group) {
+      const auto net = std::make_shared<Expanded>(7 + group->rank());
+      collect({.model = net}, *group, [&](TensorArchive archive) {
+        for (auto& [name, tensor] : archive.tensors)
+          tensor = storable(name, tensor).clone();
+        checkpoint = std::move(archive);
+      });
+      EXPECT_EQ(net->grid[1][2].item<int>(), 7);
+    });
+    run_ranks("shm", ranks, [&](const Group& group) {
+      const auto net = std::make_shared<Expanded>(4);
+      restore({.model = net}, checkpoint, *group, "the file");
+      EXPECT_TRUE(net->grid.equal(at::full({2, 3}, 7)));
+    });
+  }
 }
 
 TEST(Restoring, ChangesNothingOnAnyRankUnlessItFitsOnAll) {

@@ -328,6 +328,19 @@ TEST_F(ModelInAFile, OfAnotherProgramIsNamedByTheCaller) {
   EXPECT_NO_THROW(rebuild_model(saved, dataset_));
 }
 
+TEST_F(ModelInAFile, MayHaveItsWeightsInHalfPrecision) {
+  TensorArchive half{tensors_of(*model()), model_metadata("mlp", dataset_)};
+  for (auto& [name, tensor] : half.tensors) tensor = tensor.to(at::kHalf);
+  write_archive(file(), half);
+  const auto found = tensors_of(*rebuild_model(read(), dataset_));
+  const auto ours = make_model("mlp", {.hidden = {32}, .seed = 4});
+  take_weights(read(), *ours);
+  for (const auto& [name, tensor] : half.tensors) {
+    EXPECT_TRUE(found.at(name).equal(tensor.to(at::kFloat))) << name;
+    EXPECT_TRUE(tensors_of(*ours).at(name).equal(found.at(name))) << name;
+  }
+}
+
 TEST_F(ModelInAFile, OfAnotherDataSetIsRefused) {
   save_checkpoint(file(), *model(), model_metadata("mlp", dataset_));
   ImageDataset other = dataset_;
@@ -349,7 +362,7 @@ TEST_F(ModelInAFile, ThatIsNotTheOneNamedIsRefusedWithTheFirstDifferences) {
   EXPECT_THAT(refusal_of(saved, dataset_),
               AllOf(HasSubstr("is not a cnn for images of 1 x 28 x 28:\n"),
                     HasSubstr("\"conv1.weight\" is missing from the file"),
-                    HasSubstr("\n  next:    ")));
+                    HasSubstr("\n  next:    name another model than cnn")));
   saved.name = "resnet18";
   EXPECT_THAT(refusal_of(saved, dataset_),
               ContainsRegex("(\n  \"[^\n]*){6}\n  and 1[0-9]+ more\n  next:"));

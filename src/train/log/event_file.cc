@@ -9,6 +9,7 @@
 #include <protozero/pbf_builder.hpp>
 
 #include "lockstep/base/error.h"
+#include "src/base/printable.h"
 #include "src/store/host_address.h"
 #include "src/train/log/framed_record.h"
 
@@ -57,6 +58,15 @@ AppendedFile make_file(const std::filesystem::path& folder) {
     }
 }
 
+// A reader stops at a record that is not a valid message.
+void check_tag(const std::string& tag) {
+  if (!tag.empty() && is_utf8(tag)) return;
+  throw InvalidArgument(
+      "an event file cannot have a curve named \"" + printable(tag) +
+      "\": " + (tag.empty() ? "the tag is empty" : "the tag is not UTF-8") +
+      "\n  next:    give Scalar::tag another text, such as \"train/loss\"");
+}
+
 }  // namespace
 
 EventFile::EventFile(const std::filesystem::path& folder)
@@ -82,6 +92,7 @@ void EventFile::begin_at(std::int64_t step) {
 }
 
 void EventFile::add(std::int64_t step, std::span<const Scalar> scalars) {
+  for (const Scalar& scalar : scalars) check_tag(scalar.tag);
   std::string summary;
   protozero::pbf_builder<SummaryField> values(summary);
   for (const Scalar& scalar : scalars) {

@@ -79,6 +79,19 @@ TEST(EventFile, KeepsThePointOfTheStepAtWhichARunResumes) {
   EXPECT_THAT(record, HasSubstr("\x10\x1f\x3a\x02\x08\x01"));
 }
 
+TEST(EventFile, RefusesATagThatNoReaderTakesAndStaysAsItWas) {
+  const TestDirectory folder;
+  EventFile file(folder.path());
+  const std::string before = content_of(file.path());
+  for (const char* tag : {"", "loss\xff"}) {
+    const std::vector<Scalar> scalars{{"train/loss", 2}, {tag, 1}};
+    EXPECT_THAT(error_text([&] { file.add(7, scalars); }),
+                testing::AllOf(HasSubstr("cannot have a curve named"),
+                               HasSubstr("next:")));
+  }
+  EXPECT_EQ(content_of(file.path()), before);
+}
+
 TEST(EventFile, IsRefusedWhereTheFolderIsNone) {
   const TestDirectory folder;
   EXPECT_THAT(

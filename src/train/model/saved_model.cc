@@ -154,13 +154,26 @@ void check_fit(const SavedModel& saved, const ImageDataset& dataset,
            other);
 }
 
+std::string next_of_other_model(const SavedModel& saved) {
+  constexpr const char* kImages =
+      ", or images like those of its training with --dataset, --data-dir and "
+      "--image-size";
+  return (saved.name == saved.name_in_file
+              ? "name the model with --model"
+              : "name another model than " + saved.name + " with --model") +
+         std::string(kImages);
+}
+
 // `file` names it in errors. Shares the archive's tensors.
 SavedModel saved_model_in(const TensorArchive& archive,
                           const std::string& file) {
   const bool of_run = is_sealed(archive.metadata);
+  const std::string name =
+      text_of(archive.metadata, of_run ? kJobModelKey : kModelKey);
   return {
       .file = file,
-      .name = text_of(archive.metadata, of_run ? kJobModelKey : kModelKey),
+      .name = name,
+      .name_in_file = name,
       .dataset =
           text_of(archive.metadata, of_run ? kJobDatasetKey : kDatasetKey),
       .images = text_of(archive.metadata, of_run ? kJobImagesKey : kImagesKey),
@@ -174,7 +187,7 @@ SavedModel saved_model_in(const TensorArchive& archive,
 
 std::vector<std::string> take_weights(const SavedModel& saved,
                                       const Classifier& model) {
-  NamedTensors ours = tensors_of(model), stored = saved.tensors;
+  NamedTensors ours = tensors_of(model), stored = fitted(ours, saved.tensors);
   const auto names = model.named_parameters().keys();
   std::vector<std::string> kept;
   for (const std::string& name : {names.front(), names.back()}) {
@@ -191,7 +204,11 @@ std::vector<std::string> take_weights(const SavedModel& saved,
                                 : differences(ours, stored);
   if (!lines.empty())
     refuse(saved, "does not fit the model to train:" + first_of(lines),
-           "name its model with --model, and an mlp's layers with --hidden");
+           saved.name.empty()
+               ? "train the model that the file holds: --model, and for an mlp "
+                 "--hidden; or name another file"
+               : "train the file's model: --model " + saved.name +
+                     ", and for an mlp --hidden");
   copy_over(ours, stored);
   return kept;
 }
@@ -300,14 +317,13 @@ std::shared_ptr<Classifier> rebuild_model(const SavedModel& saved,
     options.stem = stem_of_weight(first->second);
   auto model = make_model(saved.name, options);
   const NamedTensors ours = tensors_of(*model);
-  if (const std::string lines = differences(ours, saved.tensors);
-      !lines.empty())
+  const NamedTensors stored = fitted(ours, saved.tensors);
+  if (const std::string lines = differences(ours, stored); !lines.empty())
     refuse(saved,
            "is not a " + saved.name + " for images of " + in_words(dataset) +
                ":" + first_of(lines),
-           "name the model with --model, or the data set that it was trained "
-           "on with --dataset");
-  copy_over(ours, saved.tensors);
+           next_of_other_model(saved));
+  copy_over(ours, stored);
   return model;
 }
 

@@ -1,0 +1,133 @@
+#include "src/base/replacing_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+[[noreturn]] void fail(const fs::path& path, const std::string& step) {
+  const int reason = errno;
+  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+// A rename would replace /dev/null, or a pipe that a process reads, by a file.
+void refuse_other_than_files(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status there = fs::status(path, error);
+  if (!fs::exists(there) || fs::is_regular_file(there)) return;
+  if (fs::is_directory(there))
+    throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
+  throw SystemError("cannot write \"" + path.string() +
+                        "\": it is a device, a pipe or a socket, which the "
+                        "file would replace; name another file",
+                    EEXIST);
+}
+
+// Linux's own rule for links (fs.protected_symlinks), which holds for open()
+// but not for a rename to where a link leads.
+bool may_follow(const fs::path& link) {
+  struct stat folder {
+  }, own{};
+  if (::stat(folder_of(link).c_str(), &folder) != 0 ||
+      ::lstat(link.c_str(), &own) != 0)
+    return true;  // the next step names the reason
+  const bool all_write =
+      (folder.st_mode & S_ISVTX) != 0 && (folder.st_mode & S_IWOTH) != 0;
+  return !all_write || own.st_uid == ::geteuid() || own.st_uid == folder.st_uid;
+}
+
+// Only root may give files to other users, and some file systems have neither
+// users nor modes.
+void take_attributes(int file, const struct stat& earlier) {
+  mode_t mode = earlier.st_mode & 0777;
+  if (::fchown(file, earlier.st_uid, earlier.st_gid) != 0 &&
+      ::fchown(file, static_cast<uid_t>(-1), earlier.st_gid) != 0)
+    mode = (mode & ~S_IRWXG) | ((mode & S_IRWXO) << 3);  // of another group
+  ::fchmod(file, mode);
+}
+
+}  // namespace
+
+fs::path file_behind(const fs::path& path) {
+  constexpr int kMostLinks = 40;  // as in Linux
+  fs::path file = path;
+  for (int links = 0; links < kMostLinks; ++links) {
+    std::error_code error;
+    const fs::path leads_to = fs::read_symlink(file, error);
+    if (error) return file;  // not a link
+    if (!may_follow(file)) {
+      errno = EACCES;
+      fail(path, "it is another user's link");
+    }
+    file = folder_of(file) / leads_to;
+  }
+  errno = ELOOP;
+  fail(path, "following its links failed");
+}
+
+ReplacingFile::ReplacingFile(const fs::path& path) : path_(path) {
+  refuse_other_than_files(path_);
+  target_ = file_behind(path_);
+  open();
+}
+
+void ReplacingFile::open() {
+  struct stat earlier {};
+  const bool exists = ::stat(target_.c_str(), &earlier) == 0;
+  const mode_t mode = exists ? 0600 : 0666;
+  const std::string stem =
+      (folder_of(target_) / ("." + target_.filename().string())).string() +
+      "." + std::to_string(::getpid());
+  for (int number = 0; file_ < 0; ++number) {
+    name_ = stem + (number > 0 ? "-" + std::to_string(number) : "") + ".tmp";
+    file_ =
+        ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
+    if (file_ < 0 && errno != EEXIST)
+      fail(path_,
+           "no file can be created in \"" + folder_of(target_).string() + "\"");
+  }
+  if (exists) take_attributes(file_, earlier);
+}
+
+ReplacingFile::~ReplacingFile() {
+  ::close(file_);
+  if (!name_.empty()) ::unlink(name_.c_str());
+}
+
+void ReplacingFile::write(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count = ::write(file_, bytes.data(), bytes.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0)
+      fail(path_, "writing stopped after " + std::to_string(written_) +
+                      " bytes; the earlier file is unchanged");
+    written_ += static_cast<std::size_t>(count);
+    bytes = bytes.subspan(static_cast<std::size_t>(count));
+  }
+}
+
+void ReplacingFile::sync() {
+  if (::fsync(file_) != 0) fail(path_, "syncing to the disk failed");
+}
+
+void ReplacingFile::take_name() {
+  if (::rename(name_.c_str(), target_.c_str()) != 0)
+    fail(path_, "renaming \"" + name_ + "\" failed");
+  name_.clear();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,53 @@
+// A new content of a file, which takes the file's name in one step: at every
+// moment the name holds either the earlier content or the whole new one.
+//
+// The bytes go to a temporary file, `.NAME.PID.tmp` or `.NAME.PID-N.tmp`, in
+// the same folder. A name that is a link stays one: the file to which it leads
+// is replaced. The new file has the mode of the earlier one, and its owner and
+// group as far as this process may give files away, so that a private file
+// stays private. Another hard link to the earlier file keeps the earlier
+// content.
+//
+// Threads: one thread at a time per object. Of two writers to one name the
+//          later one wins; the contents never mix.
+// Errors:  SystemError naming the file, the step that failed and the reason;
+//          the earlier file is then untouched. Also where the name belongs to a
+//          folder, a device or a pipe, and where another user has made the link
+//          in a folder that all may write to, such as /tmp.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace lockstep {
+
+// The file that a program writes when it opens `path`: where links lead.
+std::filesystem::path file_behind(const std::filesystem::path& path);
+
+class ReplacingFile {
+ public:
+  // The file's folder must exist.
+  explicit ReplacingFile(const std::filesystem::path& path);
+  // Deletes the temporary file if it still exists.
+  ~ReplacingFile();
+  ReplacingFile(const ReplacingFile&) = delete;
+  ReplacingFile& operator=(const ReplacingFile&) = delete;
+
+  void write(std::span<const std::byte> bytes);
+  // Waits until the bytes are on the disk.
+  void sync();
+  void take_name();
+
+ private:
+  void open();
+
+  std::filesystem::path path_;
+  std::filesystem::path target_;  // what path_ leads to
+  std::string name_{};            // the temporary one
+  int file_ = -1;
+  std::size_t written_ = 0;
+};
+
+}  // namespace lockstep
