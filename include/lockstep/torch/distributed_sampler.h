@@ -9,11 +9,12 @@
 //     }
 //
 // It is a LibTorch sampler. A data loader copies its sampler, out of the
-// caller's reach, and resets the copy at the start of each pass; so copies share
-// the epoch and the place in it: set_epoch(), resume() and load() on the
+// caller's reach, and resets the copy at the start of each pass; so copies
+// share the epoch and the place in it: set_epoch(), resume() and load() on the
 // caller's sampler take effect in the loader's from its next reset() on.
 //
-// Threads: single-threaded, like LibTorch's own; the caller may use set_epoch(),
+// Threads: single-threaded, like LibTorch's own; the caller may use
+// set_epoch(),
 //          resume() and load() while another thread uses a copy.
 // Errors:  InvalidArgument without options.group and without a default group.
 #pragma once
@@ -103,8 +104,8 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool shuffle_;
   bool drop_last_;
   std::uint64_t seed_;
-  std::shared_ptr<Place> place_;  // that copies share
-  std::uint64_t pass_ = 0;        // of indices_, in numbers of place_
+  std::shared_ptr<Place> place_;       // that copies share
+  std::uint64_t pass_ = 0;             // of indices_, in numbers of place_
   std::vector<std::int64_t> indices_;  // of the current pass
   std::size_t dealt_ = 0;              // of indices_
 };

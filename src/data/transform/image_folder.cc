@@ -326,8 +326,8 @@ ImageFolder::Workers::Worker::make_pixels(const ImageFolder& folder,
     throw InvalidArgument(fmt::format(
         "cannot read {}: it has more than {} bytes, which suffice for an image "
         "of {} pixels\n"
-        "  next:    check that it is an image, or raise "
-        "DecodeOptions::max_pixels",
+        "  next:    check that it is an image, or leave it out; a program of "
+        "your own may raise DecodeOptions::max_pixels",
         path, most, options.decode.max_pixels));
   const ImageSize size = reader.open(contents, path, options.decode);
   draw(folder.transforms_.transforms(), size,

@@ -20,10 +20,9 @@ constexpr char kConsumed[] = "consumed";
 void check_place(std::int64_t epoch, std::int64_t consumed,
                  const std::string& next) {
   if (epoch >= 0 && consumed >= 0) return;
-  throw InvalidArgument("a sampler cannot go on in epoch " +
-                        std::to_string(epoch) + " after " +
-                        std::to_string(consumed) +
-                        " samples\n  next:    " + next);
+  throw InvalidArgument(
+      "a sampler cannot go on in epoch " + std::to_string(epoch) + " after " +
+      std::to_string(consumed) + " samples\n  next:    " + next);
 }
 
 }  // namespace
@@ -74,8 +73,9 @@ void DistributedSampler::set_epoch(std::size_t epoch) {
 std::size_t DistributedSampler::epoch() const { return place_->copy().epoch; }
 
 void DistributedSampler::resume(std::size_t epoch, std::int64_t consumed) {
-  check_place(0, consumed,
-              "name the number of samples that all ranks have had in the epoch");
+  check_place(
+      0, consumed,
+      "name the number of samples that all ranks have had in the epoch");
   {
     const MutexLock lock(place_->mutex);
     place_->go_to(epoch, consumed);

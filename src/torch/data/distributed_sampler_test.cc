@@ -95,10 +95,9 @@ TEST(DistributedSampler, TellsADataLoadersCopyTheEpoch) {
     const auto loader = loader_of(sampler, 0);
     for (const std::size_t epoch : {0, 3}) {
       sampler.set_epoch(epoch);
-      EXPECT_EQ(pass_of(loader),
-                sampler_sequence(12, {.world_size = 2,
-                                            .rank = group->rank(),
-                                            .epoch = epoch}));
+      EXPECT_EQ(pass_of(loader), sampler_sequence(12, {.world_size = 2,
+                                                       .rank = group->rank(),
+                                                       .epoch = epoch}));
     }
   });
 }
@@ -147,8 +146,8 @@ void expect_the_rest(DistributedSampler& sampler, DataLoader& loader,
                      int rank) {
   const auto sequence = [&](std::size_t epoch, std::int64_t consumed) {
     return sampler_sequence(
-        12, {.world_size = 2, .rank = rank, .epoch = epoch,
-             .consumed = consumed});
+        12,
+        {.world_size = 2, .rank = rank, .epoch = epoch, .consumed = consumed});
   };
   EXPECT_EQ(sampler.indices(), sequence(4, 4));
   sampler.set_epoch(4);  // as a loop from the resumed epoch on does
