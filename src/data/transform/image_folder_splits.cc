@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -19,10 +18,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Names = std::initializer_list<std::string_view>;
-constexpr Names kLearned{"train"};
-constexpr Names kMeasuredInTraining{"val", "valid", "validation", "test"};
-constexpr Names kMeasuredInEvaluation{"test", "val", "valid", "validation"};
+using Names = std::span<const std::string_view>;
+constexpr std::array<std::string_view, 1> kLearned{"train"};
+constexpr std::array<std::string_view, 4> kMeasuredInTraining{
+    "val", "valid", "validation", "test"};
+constexpr std::array<std::string_view, 4> kMeasuredInEvaluation{
+    "test", "val", "valid", "validation"};
 
 constexpr std::string_view kNameTheFolder =
     "  next:    name the folder that holds train/CLASS/IMAGE and "
@@ -194,7 +195,8 @@ FolderSplits load_folder_splits(const fs::path& directory,
 FolderImages load_folder_split(const fs::path& directory, Split split,
                                std::int64_t size) {
   const fs::path folder = split_folder(
-      directory, split == Split::kTrain ? kLearned : kMeasuredInEvaluation);
+      directory,
+      split == Split::kTrain ? Names(kLearned) : Names(kMeasuredInEvaluation));
   const auto samples = open_folder(folder, evaluation_text(size));
   return {.facts = facts_of(*samples),
           .samples = samples,
