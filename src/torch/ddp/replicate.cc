@@ -115,15 +115,6 @@ std::vector<Buffer> views_to_move(const std::vector<at::Tensor>& contiguous) {
   return views(bytes);
 }
 
-// An expanded tensor has one element in the place of all that it repeats.
-void copy_to(const at::Tensor& from, const at::Tensor& to) {
-  const at::Tensor all = without_repeats(to);
-  at::Tensor own = from;
-  for (std::int64_t i = 0; i < to.dim(); ++i)
-    own = own.narrow(i, 0, all.size(i));
-  all.copy_(own);
-}
-
 using Collective = std::function<Work(const std::vector<at::Tensor>&)>;
 
 void run_on_list(const std::vector<at::Tensor>& tensors,
@@ -139,7 +130,8 @@ void run_on_list(const std::vector<at::Tensor>& tensors,
   }
   collective(contiguous).wait();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!contiguous[i].is_same(tensors[i])) copy_to(contiguous[i], tensors[i]);
+    if (!contiguous[i].is_same(tensors[i]))
+      copy_elements(contiguous[i], tensors[i]);
     // Peers write without autograd's knowledge. Autograd must know of changed
     // parameters, but not of buffers, so that two forward passes may precede
     // one backward pass.

@@ -86,11 +86,4 @@ std::optional<TensorFault> fault_of_written(const at::Tensor& tensor) {
   return std::nullopt;
 }
 
-at::Tensor without_repeats(at::Tensor tensor) {
-  for (std::int64_t i = 0; i < tensor.dim(); ++i)
-    if (tensor.stride(i) == 0 && tensor.size(i) > 1)
-      tensor = tensor.narrow(i, 0, 1);
-  return tensor;
-}
-
 }  // namespace lockstep

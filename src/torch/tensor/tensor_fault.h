@@ -29,10 +29,6 @@ std::optional<TensorFault> fault_of_reduced(const at::Tensor& tensor,
 // fault_of_moved() finds no fault.
 std::optional<TensorFault> fault_of_written(const at::Tensor& tensor);
 
-// The elements of `tensor` that expand() has not repeated: a tensor that shares
-// them, and repeats none along a dimension.
-at::Tensor without_repeats(at::Tensor tensor);
-
 // Collectives do not compute with `type`.
 TensorFault fault_of_type(at::ScalarType type);
 
