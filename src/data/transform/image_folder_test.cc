@@ -119,7 +119,7 @@ TEST_F(ImageFolderTest, WithoutLabelsMayBeOneFile) {
   EXPECT_EQ(found.read(0, 0, image), kNoLabel);
   EXPECT_EQ(image[0], 0.2f);
   const auto before = fs::current_path();
-  fs::current_path(root_.path());
+  fs::current_path(root_);
   const ImageFolder here("a.png", Compose(kHalf), {.labelled = false});
   EXPECT_EQ(here.path(0), "a.png");
   here.read(0, 0, image);
