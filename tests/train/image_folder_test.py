@@ -157,6 +157,44 @@ class ImageFolders(unittest.TestCase):
         text = self.predict("-n", 2, f"--images={self.data / 'val'}")
         self.assertEqual(list(csv.DictReader(io.StringIO(text))), expected)
 
+    def test_one_photo_is_predicted_like_a_folder(self):
+        photo = self.data / "val" / "red" / "000.png"
+        rows = list(csv.DictReader(io.StringIO(
+            self.predict("-n", 1, f"--images={photo.parent}"))))
+        alone = list(csv.DictReader(io.StringIO(
+            self.predict("-n", 1, f"--images={photo}"))))
+        self.assertEqual(alone, rows[:1])
+
+    def test_broken_photos_are_named_and_skipped_on_request(self):
+        photos = self.copy() / "val"
+        names = [photos / name / "000.png" for name in ("green", "red")]
+        for name in names:
+            self.cut(name)
+        result = self.run_program(COMMAND, "predict", self.model, "-n", 1,
+                                  "--output=-", f"--images={photos}")
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cannot predict: 2 samples are broken\n", result.stderr)
+        for name in names:
+            self.assertIn(str(name), result.stderr)
+        self.assertIn("--max-broken 2", result.stderr)
+        text = self.predict("-n", 1, f"--images={photos}", "--max-broken=2")
+        rows = list(csv.DictReader(io.StringIO(text)))
+        self.assertEqual(len(rows), 33)
+        self.assertEqual([row["path"] for row in rows if not row["predicted"]],
+                         [str(name) for name in names])
+
+    def test_a_folder_called_valid_is_measured_and_said(self):
+        data = self.copy()
+        (data / "val").rename(data / "valid")
+        output = self.folder / "valid.safetensors"
+        result = self.train("-n", 1, output=output, data=data)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Image folder (train + valid) 96 + 33 images",
+                      result.stdout)
+        result = self.run_program(COMMAND, "evaluate", output, "-n", 1,
+                                  f"--data-dir={data}")
+        self.assertIn("Image folder, valid set: 33 images", result.stdout)
+
     def test_classes_in_another_order_are_refused(self):
         data = self.copy()
         (data / "val" / "blue").rename(data / "val" / "zebra")

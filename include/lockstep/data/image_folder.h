@@ -56,7 +56,8 @@ struct ImageFolderOptions {
   // Of the transforms' random numbers.
   std::uint64_t seed = 0;
   // Without labels: the images at any depth below the folder, in the same
-  // order. There are no classes, and every label is kNoLabel.
+  // order, or the one file that is named instead of a folder. There are no
+  // classes, and every label is kNoLabel.
   bool labelled = true;
 };
 
@@ -95,6 +96,7 @@ class ImageFolder final : public SampleSource {
  private:
   class Workers;
 
+  void list_unlabelled();
   void list_class(const std::string& name);
   // The path of sample `index` below the folder of its class.
   std::string_view name_in_class(std::int64_t index) const;

@@ -9,17 +9,18 @@
 //     }
 //
 // It is a LibTorch sampler. A data loader copies its sampler, out of the
-// caller's reach; so copies share the epoch: set_epoch() on the caller's
-// sampler takes effect in the loader's from its next reset() on.
+// caller's reach, and resets the copy at the start of each pass; so copies
+// share the epoch and the place in it: set_epoch(), resume() and load() on the
+// caller's sampler take effect in the loader's from its next reset() on.
 //
-// Threads: single-threaded, like LibTorch's own; the caller may use set_epoch()
-//          while another thread uses a copy.
+// Threads: single-threaded, like LibTorch's own; the caller may use
+// set_epoch(),
+//          resume() and load() while another thread uses a copy.
 // Errors:  InvalidArgument without options.group and without a default group.
 #pragma once
 
 #include <torch/data/samplers/base.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -46,36 +47,56 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   explicit DistributedSampler(std::size_t size,
                               const DistributedSamplerOptions& options = {});
 
-  // From the next reset() on, this sampler and all copies shuffle for `epoch`.
-  // Without this call every epoch has the same order.
-  void set_epoch(std::size_t epoch) { *epoch_ = epoch; }
-  std::size_t epoch() const { return *epoch_; }
+  // From the next reset() on, this sampler and all copies shuffle for `epoch`,
+  // from its first sample on if it is another epoch than before. Without this
+  // call every epoch has the same order.
+  void set_epoch(std::size_t epoch);
+  std::size_t epoch() const;
+
+  // Goes on within `epoch`, of which all ranks together have had `consumed`
+  // samples: the next pass of this sampler or of a copy, in a data loader that
+  // exists or not, has the rest, also with another number of ranks. Later
+  // passes are whole. InvalidArgument for a negative number.
+  //
+  // A program that counts its steps resumes so, after `step` steps of `epoch`:
+  //
+  //     sampler.resume(epoch, step * batch_size * group->size());
+  void resume(std::size_t epoch, std::int64_t consumed);
 
   // The number of samples that this rank gets per epoch.
   std::size_t size() const;
 
   // This rank's samples in the epoch that set_epoch() names, in order: those
-  // that next() returns, and the order that a Loader takes. After load(), in
-  // the epoch that was loaded: those of the rest.
+  // that next() returns, and the order that a Loader takes. After resume() or
+  // load(), those of the rest, until a later pass of next() or set_epoch() with
+  // another epoch.
   std::vector<std::int64_t> indices() const;
 
-  // Goes to the beginning of the epoch; `new_size` replaces the dataset's size.
+  // Goes to the beginning of the epoch or, if no pass has begun since resume()
+  // or load(), of its rest. `new_size` replaces the dataset's size, of this
+  // copy alone.
   void reset(std::optional<std::size_t> new_size = std::nullopt) override;
 
   // The next `batch_size` indices, fewer at the end of the epoch, then nothing.
   std::optional<std::vector<std::size_t>> next(std::size_t batch_size) override;
 
-  // The epoch and how far next() has come in it, so that a run can go on there,
-  // also with another number of ranks: the samples that no rank has had are
-  // divided anew, until the next reset(). All ranks must have had equally many.
-  // A program that gives indices() to a Loader counts for itself, and resumes
-  // with SamplerOptions::consumed. InvalidArgument for negative numbers.
+  // The epoch and how far next() has come in it, so that load() goes on there
+  // like resume(). All ranks must have had equally many samples.
+  //
+  // InvalidArgument if a copy, as in a data loader, has come further: loaders
+  // with workers take indices ahead of the program, so that the sampler cannot
+  // know how many samples the program has had. Such a program, and one that
+  // gives indices() to a Loader, counts its steps and calls resume().
+  // InvalidArgument for an archive with negative numbers.
   void save(torch::serialize::OutputArchive& archive) const override;
   void load(torch::serialize::InputArchive& archive) override;
 
  private:
-  std::vector<std::int64_t> indices_after(std::int64_t consumed) const;
-  void begin_after(std::int64_t consumed);
+  struct Place;
+
+  std::vector<std::int64_t> indices_from(std::size_t epoch,
+                                         std::int64_t consumed) const;
+  void begin_pass();
 
   std::size_t dataset_size_;
   int rank_;
@@ -83,10 +104,9 @@ class DistributedSampler : public torch::data::samplers::Sampler<> {
   bool shuffle_;
   bool drop_last_;
   std::uint64_t seed_;
-  std::shared_ptr<std::atomic<std::size_t>> epoch_;
-  std::size_t begun_epoch_ = 0;        // of indices_
-  std::int64_t consumed_ = 0;          // of it by all ranks, before indices_
-  std::vector<std::int64_t> indices_;  // of the current epoch
+  std::shared_ptr<Place> place_;       // that copies share
+  std::uint64_t pass_ = 0;             // of indices_, in numbers of place_
+  std::vector<std::int64_t> indices_;  // of the current pass
   std::size_t dealt_ = 0;              // of indices_
 };
 

@@ -68,8 +68,9 @@ struct EvaluationOptions {
   bool probabilities = false;
   // Threads that read samples.
   std::int64_t workers = 1;
-  // evaluate(): the number of samples per rank that may be broken, as in
-  // LoaderOptions; they are left out. One more is an error.
+  // The number of samples per rank that may be broken, as in LoaderOptions:
+  // evaluate() leaves them out, predict() says nothing of them. One more is an
+  // error; that of predict() names all.
   std::int64_t max_broken = 0;
   // The ranks that share the samples; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
@@ -145,6 +146,8 @@ struct Predictions {
   at::Tensor probability;  // float32: of that class
   // float32, samples x classes, if requested.
   at::Tensor probabilities{};
+  // By index. Their rows are kNoLabel, and NaN.
+  std::vector<BrokenSample> broken{};
 };
 
 // The same on every rank, except the duration.

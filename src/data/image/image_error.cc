@@ -20,8 +20,8 @@ void check_pixel_count(std::string_view name, const ImageSize& size,
       "cannot read {}: its header states too large an image\n"
       "  expected: at most {} pixels\n"
       "  found:    {} x {} (width x height)\n"
-      "  next:     raise DecodeOptions::max_pixels if you trust the file, or "
-      "make the image smaller",
+      "  next:     make the image smaller, or leave it out; a program of your "
+      "own may raise DecodeOptions::max_pixels",
       name, most, size.width, size.height));
 }
 

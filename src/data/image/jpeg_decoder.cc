@@ -13,9 +13,10 @@
 // are not read, beyond a search for the marker that ends the image, so that a
 // truncated file is refused whatever the region.
 //
-// libjpeg decodes damaged data to grey areas and counts warnings; here each
-// warning is an error. Each file gets a new libjpeg object: an object keeps the
-// tables of one file, and a next file without tables would be decoded by them.
+// libjpeg decodes damaged data to grey areas and counts warnings; here a
+// warning is an error unless no pixel is lost. Each file gets a new libjpeg
+// object: an object keeps the tables of one file, and a next file without
+// tables would be decoded by them.
 #include <cstdio>
 // libjpeg's headers need <cstdio> first.
 #include <fmt/format.h>
@@ -69,10 +70,44 @@ struct JpegErrors {
   stop(object, object->err->msg_code);
 }
 
+// Whether the bytes that libjpeg skips before a marker are not of the image. In
+// front of the first scan there is none. After a scan they are padding, as some
+// cameras write it, if they are alike and begin where the image ends: skipped
+// data of the image mean that the decoder went astray in it, and zeros that it
+// took for the image are a part of a file that was not written.
+bool skips_padding(const jpeg_decompress_struct& image) {
+  if (image.input_scan_number == 0) return true;
+  // Fewer bytes may be alike by chance.
+  constexpr int kFewest = 4;
+  const int skipped = image.err->msg_parm.i[0];
+  const int marker = image.err->msg_parm.i[1];
+  // The image's own last byte may be like the padding. At the end of a scan,
+  // libjpeg has taken up to eight bytes ahead, and does not count them.
+  const bool restarts = marker >= JPEG_RST0 && marker < JPEG_RST0 + 8;
+  const int uncounted = restarts ? 1 : 9;
+  const JOCTET* const last = image.src->next_input_byte - 1;
+  int alike = 1;
+  // A scan has a header, so that the search ends in the file.
+  while (alike <= skipped + uncounted && *(last - alike) == *last) ++alike;
+  return alike >= skipped && alike <= skipped + uncounted &&
+         (*last == 0 || alike >= kFewest);
+}
+
+bool keeps_all_pixels(j_common_ptr object) {
+  switch (object->err->msg_code) {
+    case JWRN_JFIF_MAJOR:      // the number of a version
+    case JWRN_ADOBE_XFORM:     // an unknown one counts as the usual one
+    case JWRN_NOT_SEQUENTIAL:  // parameters that such a scan does not use
+      return true;
+    case JWRN_EXTRANEOUS_DATA:
+      return skips_padding(*reinterpret_cast<j_decompress_ptr>(object));
+    default:
+      return false;
+  }
+}
+
 void stop_at_warning(j_common_ptr object, int level) {
-  // The number of JFIF's version says nothing of the pixels.
-  if (level < 0 && object->err->msg_code != JWRN_JFIF_MAJOR)
-    stop_at_error(object);
+  if (level < 0 && !keeps_all_pixels(object)) stop_at_error(object);
 }
 
 void stop_at_scan_limit(j_common_ptr object) {

@@ -5,6 +5,7 @@
 // libjpeg's headers need <cstdio> first.
 #include <jpeglib.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -212,6 +213,29 @@ TEST_P(JpegForms, MayBeFollowedByOtherBytes) {
   EXPECT_EQ(decode_image(stored, "a.jpg").pixels, image.pixels);
 }
 
+ImageFile with_bytes_at(ImageFile file, std::size_t at, std::size_t count,
+                        std::byte value) {
+  file.insert(file.begin() + static_cast<std::ptrdiff_t>(at), count, value);
+  return file;
+}
+
+TEST_P(JpegForms, AreReadWithPaddingBeforeTheirEnd) {
+  const ImageFile whole = file({60, 20});
+  const Image image = decode_image(whole, "a.jpg");
+  for (const std::size_t count : {1, 2, 5, 7, 9, 12, 100, 5000})
+    EXPECT_EQ(decode_image(
+                  with_bytes_at(whole, whole.size() - 2, count, std::byte{0}),
+                  "a.jpg")
+                  .pixels,
+              image.pixels)
+        << count;
+  EXPECT_EQ(
+      decode_image(with_bytes_at(whole, whole.size() - 2, 20, std::byte{0x20}),
+                   "a.jpg")
+          .pixels,
+      image.pixels);
+}
+
 std::size_t place_of(const ImageFile& file, int marker) {
   for (std::size_t at = 0; at + 1 < file.size(); ++at)
     if (file[at] == std::byte{0xff} &&
@@ -223,6 +247,7 @@ std::size_t place_of(const ImageFile& file, int marker) {
 
 constexpr int kBaselineFrame = 0xc0;
 constexpr int kStartOfScan = 0xda;
+constexpr int kAdobe = 0xee;
 
 TEST(Jpeg, RefusesDamagedData) {
   ImageFile file = encode_jpeg(test_image({64, 64}));
@@ -232,6 +257,42 @@ TEST(Jpeg, RefusesDamagedData) {
   file[middle + 1] = std::byte{0xd5};
   EXPECT_THAT(jpeg_message(file),
               AllOf(HasSubstr("it is damaged"), HasSubstr("Corrupt JPEG")));
+}
+
+TEST(Jpeg, RefusesOtherDataThanPaddingBeforeItsEnd) {
+  const ImageFile whole = encode_jpeg(test_image({64, 64}));
+  ImageFile zeroed = whole;
+  std::fill(zeroed.end() - 902, zeroed.end() - 2, std::byte{0});
+  EXPECT_THAT(jpeg_message(zeroed), HasSubstr("it is damaged"));
+  ImageFile more = whole;
+  const ImageFile data(whole.end() - 102, whole.end() - 2);
+  more.insert(more.end() - 2, data.begin(), data.end());
+  EXPECT_THAT(jpeg_message(more), HasSubstr("extraneous bytes"));
+}
+
+TEST(Jpeg, IsReadDespiteWarningsThatLoseNoPixel) {
+  const auto warned = [](ImageFile file, std::size_t at, int value) {
+    EXPECT_NE(file[at], std::byte(value));
+    file[at] = std::byte(value);
+    return file;
+  };
+  const ImageFile whole = encode_jpeg(test_image({64, 64}));
+  const Image image = decode_image(whole, "a.jpg");
+  constexpr int kJfif = 0xe0;
+  constexpr int kQuantization = 0xdb;
+  const std::size_t scan = place_of(whole, kStartOfScan);
+  for (const ImageFile& file :
+       {warned(whole, place_of(whole, kJfif) + 9, 2),  // the version
+        warned(whole, scan + 12, 0),  // the last coefficient: always 63
+        with_bytes_at(whole, place_of(whole, kQuantization), 5,
+                      std::byte{'x'})})
+    EXPECT_EQ(decode_image(file, "a.jpg").pixels, image.pixels);
+  check_regions(with_bytes_at(whole, whole.size() - 2, 12, std::byte{0}));
+  const ImageFile inks =
+      encode_jpeg(test_image({20, 30}), {.inks = JpegInks::kYcck});
+  EXPECT_EQ(decode_image(warned(inks, place_of(inks, kAdobe) + 15, 7), "a.jpg")
+                .pixels,
+            decode_image(inks, "a.jpg").pixels);
 }
 
 TEST(Jpeg, RefusesFormsThatAreNotConverted) {
@@ -265,7 +326,6 @@ TEST(Jpeg, RefusesTooManyPixelsBeforeItAsksForMemory) {
 
 // Removes Adobe's marker, which says how components are stored.
 ImageFile without_adobe(ImageFile file) {
-  constexpr int kAdobe = 0xee;
   const auto at =
       file.begin() + static_cast<std::ptrdiff_t>(place_of(file, kAdobe));
   file.erase(at, at + 2 + std::to_integer<int>(at[3]));

@@ -4,6 +4,11 @@
 // dropped and gamma is ignored, as in PIL, so libpng skips all chunks but those
 // of the pixels and the palette; it still checks their checksums. Rows below a
 // region are not decoded.
+//
+// The pixels have two checksums, that of their chunks and that of the
+// compressed data. One that is right proves that no pixel is lost; so a file is
+// refused if both are wrong. As in PIL, the chunks behind the pixels do not
+// count, nor do data that follow the last row.
 #include <fmt/format.h>
 #include <png.h>
 
@@ -14,6 +19,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/error.h"
 #include "src/data/data_file.h"
@@ -37,11 +43,11 @@ constexpr png_alloc_size_t kMostChunkBytes = 1 << 20;
 // libpng's objects and the contents of one file.
 class PngFile {
  public:
-  PngFile(Bytes contents, std::string_view name)
-      : contents_(contents), name_(name) {
+  PngFile(Bytes contents, std::string_view name, const PngHeader& header)
+      : contents_(contents), name_(name), has_end_(header.has_end) {
     const bool made = call_.succeeds([this] {
       png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, stop_at_error,
-                                    ignore_warning);
+                                    take_warning);
       if (png_ != nullptr) info_ = png_create_info_struct(png_);
     });
     if (made && info_ != nullptr) return;
@@ -59,11 +65,12 @@ class PngFile {
   template <class Step>
   void attempt(const Step& step) {
     if (call_.succeeds(step)) return;
-    throw malformed_file({.file = name_,
-                          .problem = "it is damaged",
-                          .offset = offset_,
-                          .expected = "the data of an intact PNG image",
-                          .found = text_.data()});
+    throw malformed_file(
+        {.file = name_,
+         .problem = has_end_ ? "it is damaged" : "it is truncated or damaged",
+         .offset = offset_,
+         .expected = "the data of an intact PNG image",
+         .found = text_.data()});
   }
 
   void read_header(std::int64_t most_pixels) {
@@ -74,8 +81,10 @@ class PngFile {
       png_set_user_limits(png_, side, side);
       png_set_chunk_malloc_max(png_, kMostChunkBytes);
       png_set_chunk_cache_max(png_, 1);
-      png_set_crc_action(png_, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
-      png_set_benign_errors(png_, 0);
+      png_set_crc_action(png_, PNG_CRC_WARN_USE, PNG_CRC_WARN_USE);
+      png_set_benign_errors(png_, 1);
+      // Some writers state a smaller window than they use.
+      png_set_option(png_, PNG_MAXIMUM_INFLATE_WINDOW, PNG_OPTION_ON);
       // All but those that libpng needs, and transparency.
       png_set_keep_unknown_chunks(png_, PNG_HANDLE_CHUNK_NEVER, nullptr, -1);
       constexpr std::array<png_byte, 5> kTransparency = {'t', 'R', 'N', 'S', 0};
@@ -83,6 +92,15 @@ class PngFile {
                                   kTransparency.data(), 1);
       png_read_info(png_, info_);
     });
+    at_pixels_ = true;
+  }
+
+  // Whether the pixels are intact only if those that follow are, too.
+  bool needs_all_rows() const { return has_wrong_chunk_ || !has_end_; }
+
+  // Checks what follows the last row.
+  void read_end() {
+    if (has_end_) attempt([this] { png_read_end(png_, nullptr); });
   }
 
   void read_row(std::uint8_t* row) {
@@ -97,7 +115,19 @@ class PngFile {
     file->call_.fail();
   }
 
-  static void ignore_warning(png_structp /*png*/, png_const_charp /*text*/) {}
+  static void take_warning(png_structp png, png_const_charp text) {
+    auto* const file = static_cast<PngFile*>(png_get_error_ptr(png));
+    const std::string_view warning = text;
+    const bool of_pixels = warning.starts_with("IDAT: ");
+    const bool of_chunk = warning.ends_with("CRC error");
+    if (of_chunk && !of_pixels && !file->at_pixels_) stop_at_error(png, text);
+    if (!of_pixels || warning.ends_with("Extra compressed data") ||
+        warning.ends_with("Too much image data"))
+      return;
+    (of_chunk ? file->has_wrong_chunk_ : file->has_wrong_stream_) = true;
+    if (file->has_wrong_chunk_ && file->has_wrong_stream_)
+      stop_at_error(png, text);
+  }
 
   static void read_bytes(png_structp png, png_bytep out, std::size_t count) {
     auto* const file = static_cast<PngFile*>(png_get_io_ptr(png));
@@ -110,6 +140,10 @@ class PngFile {
   Bytes contents_;
   std::string name_;
   std::size_t offset_ = 0;
+  bool has_end_;
+  bool at_pixels_ = false;         // of the chunks
+  bool has_wrong_chunk_ = false;   // of the pixels: the chunk's checksum
+  bool has_wrong_stream_ = false;  // the end of their compressed data
   LibraryCall call_{};
   std::array<char, 200> text_{};
   png_structp png_ = nullptr;
@@ -128,7 +162,7 @@ class PngDecoder final : public ImageDecoder {
                               fmt::format("it has {} bits per sample; up to 8 "
                                           "are read",
                                           header.bits_per_sample));
-    file_.emplace(contents, name);
+    file_.emplace(contents, name, header);
     file_->read_header(options.max_pixels);
     size_ = header.size;
     color_ = options.color;
@@ -151,8 +185,9 @@ class PngDecoder final : public ImageDecoder {
       read_rows(region, image);
     else
       read_passes(region, image);
-    if (region.top + region.size.height == size_.height)
-      file_->attempt([this] { png_read_end(file_->png(), nullptr); });
+    if (region.top + region.size.height == size_.height ||
+        file_->needs_all_rows())
+      file_->read_end();
     file_.reset();
   }
 
@@ -195,9 +230,13 @@ class PngDecoder final : public ImageDecoder {
 
   void read_rows(const ImageRegion& region, Image& image) {
     decoded_.resize(row_bytes());
-    for (std::int64_t row = -region.top; row < region.size.height; ++row) {
+    const std::int64_t below = size_.height - region.top;
+    for (std::int64_t row = -region.top;
+         row < region.size.height || (row < below && file_->needs_all_rows());
+         ++row) {
       file_->read_row(decoded_.data());
-      if (row >= 0) copy_row(region, row, decoded_.data(), image);
+      if (row >= 0 && row < region.size.height)
+        copy_row(region, row, decoded_.data(), image);
     }
   }
 

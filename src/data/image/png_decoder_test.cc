@@ -127,10 +127,21 @@ std::string png_message(const ImageFile& file,
   return error_text([&] { decode_image(file, "a.png", options); });
 }
 
-TEST_P(PngForms, AreRefusedWhereverTheyAreCut) {
+constexpr std::size_t kChecksumBytes = 4;
+
+// Where the data of the first chunk `type` begin.
+std::size_t data_of(const ImageFile& file, std::string_view type) {
+  const auto letters = std::as_bytes(std::span(type));
+  const auto found =
+      std::search(file.begin(), file.end(), letters.begin(), letters.end());
+  EXPECT_NE(found, file.end());
+  return static_cast<std::size_t>(found - file.begin()) + type.size();
+}
+
+TEST_P(PngForms, AreRefusedWhereverTheyAreCutInTheirPixels) {
   const ImageFile whole = file();
   ImageReader reader;
-  for (std::size_t size = 0; size < whole.size(); ++size) {
+  for (std::size_t size = 0; size < data_of(whole, "IEND") - 8; ++size) {
     const ImageFile cut = start_of(whole, size);
     // Not at the first read alone: a reader of a region may need less.
     EXPECT_THAT(error_text([&] { reader.open(cut, "a.png"); }),
@@ -141,20 +152,35 @@ TEST_P(PngForms, AreRefusedWhereverTheyAreCut) {
   }
 }
 
+TEST_P(PngForms, AreReadWhereverTheyAreCutBehindTheirPixels) {
+  const ImageFile whole = file();
+  for (std::size_t size = data_of(whole, "IEND") - 8; size < whole.size();
+       ++size)
+    EXPECT_EQ(decode_image(start_of(whole, size), "a.png").pixels, expected());
+  check_regions(start_of(whole, whole.size() - 1));
+}
+
 TEST_P(PngForms, MayBeFollowedByOtherBytes) {
   ImageFile stored = file();
   stored.insert(stored.end(), 100, std::byte{0x55});
   EXPECT_EQ(decode_image(stored, "a.png").pixels, expected());
 }
 
-// Not only the pixels': any byte of a file is in a checksum, or is one, or
-// makes the file another.
-TEST_P(PngForms, AreRefusedWhicheverByteIsChanged) {
+// Any byte of a file is in a checksum, or is one, or makes the file another.
+TEST_P(PngForms, AreRefusedOrReadWholeWhicheverByteIsChanged) {
   const ImageFile whole = file();
+  const std::size_t checksum = data_of(whole, "IEND") - 8 - kChecksumBytes;
   for (std::size_t at = 0; at < whole.size(); ++at) {
     ImageFile changed = whole;
     changed[at] ^= std::byte{0x10};
-    EXPECT_THAT(png_message(changed), HasSubstr("cannot read a.png")) << at;
+    Image image;
+    const std::string message =
+        error_text([&] { image = decode_image(changed, "a.png"); });
+    if (message == "no error")
+      EXPECT_EQ(image.pixels, expected()) << at;
+    else
+      EXPECT_THAT(message, HasSubstr("cannot read a.png"));
+    EXPECT_TRUE(at < checksum || message == "no error") << at;
   }
 }
 
@@ -167,9 +193,8 @@ void set_number(ImageFile& bytes, std::size_t at, std::uint32_t number) {
 // right.
 ImageFile with_chunk(const ImageFile& file, std::string_view type,
                      const std::function<void(ImageFile&)>& change) {
-  const auto letters = std::as_bytes(std::span(type));
   const auto found =
-      std::search(file.begin(), file.end(), letters.begin(), letters.end());
+      file.begin() + static_cast<std::ptrdiff_t>(data_of(file, type)) - 4;
   ImageFile chunk(found - 4, file.end());
   std::uint32_t length = 0;
   for (std::size_t i = 0; i < 4; ++i)
@@ -243,12 +268,38 @@ TEST(Png, RefusesCompressedDataThatEndWithAWrongChecksum) {
   EXPECT_THAT(png_message(file), HasSubstr("incorrect data check"));
 }
 
-TEST(Png, RefusesMoreDataThanTheImageHas) {
-  const ImageFile file = encode_png(test_image({4, 4}));
-  EXPECT_THAT(
-      png_message(with_chunk(
-          file, "IDAT", [](ImageFile& data) { data.resize(data.size() + 9); })),
-      HasSubstr("compressed data"));
+TEST(Png, IsReadWithMoreDataThanTheImageHas) {
+  const Image image = test_image({40, 40});
+  const ImageFile file = encode_png(image);
+  const ImageFile more = with_chunk(
+      file, "IDAT", [](ImageFile& data) { data.resize(data.size() + 9); });
+  EXPECT_EQ(decode_image(more, "a.png").pixels, image.pixels);
+  // A header of fewer rows than the data have.
+  const ImageFile rows = with_chunk(
+      file, "IHDR", [](ImageFile& header) { set_number(header, 4, 39); });
+  EXPECT_EQ(decode_image(rows, "a.png").pixels,
+            region_of(image, {.size = {39, 40}}).pixels);
+}
+
+TEST(Png, IsRefusedIfBothChecksumsOfThePixelsAreWrong) {
+  const Image image = test_image({4, 4});
+  ImageFile file = encode_png(image);
+  const std::size_t checksum = data_of(file, "IEND") - 8 - kChecksumBytes;
+  file[checksum] ^= std::byte{1};
+  EXPECT_EQ(decode_image(file, "a.png").pixels, image.pixels);
+  check_regions(file);
+  file[checksum - 1] ^= std::byte{1};  // of the compressed data
+  EXPECT_THAT(png_message(file), HasSubstr("it is damaged"));
+}
+
+TEST(Png, IsReadIfItsDataNeedALargerWindowThanTheyState) {
+  const Image image = test_image({60, 80});
+  const ImageFile file =
+      with_chunk(encode_png(image), "IDAT", [](ImageFile& data) {
+        data[0] = std::byte{0x08};  // 256 bytes
+        data[1] = std::byte{0x1d};
+      });
+  EXPECT_EQ(decode_image(file, "a.png").pixels, image.pixels);
 }
 
 TEST(Png, DecodesAColorThatIsNotInThePaletteToBlack) {

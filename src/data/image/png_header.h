@@ -1,12 +1,13 @@
 // Reads how a PNG file is divided into chunks, before libpng decodes it.
 //
 // A chunk is its length, a type of four letters, the data and a checksum. The
-// walk over the lengths finds a truncated file without decoding it, so that a
-// file is refused whatever region of it a reader wants.
+// walk over the lengths finds a file that is cut in its pixels without decoding
+// it, so that a file is refused whatever region of it a reader wants. A file
+// that is cut behind a chunk of pixels may have all of them.
 //
 // Threads: any thread.
-// Errors:  InvalidArgument for a truncated file, and for one that does not
-//          begin with its header.
+// Errors:  InvalidArgument for a file that is cut before or in a chunk of
+//          pixels, and for one that does not begin with its header.
 // Source:  https://www.w3.org/TR/png-3/#5DataRep
 #pragma once
 
@@ -22,6 +23,8 @@ struct PngHeader {
   ImageSize size{};
   int bits_per_sample = 0;
   std::span<const std::byte> exif{};  // empty where there is no such chunk
+  bool has_end =
+      true;  // otherwise only decoding tells whether rows are missing
 };
 
 // `contents` begin with the eight bytes of every PNG file.

@@ -210,7 +210,7 @@ ImageFolder::ImageFolder(fs::path root, Compose transforms,
             size->width};
   levels_ = levels_of(transforms_, shape_[0]);
   if (!options_.labelled) {
-    list_class("");
+    list_unlabelled();
     return;
   }
   for (const std::string& name : folders_in(root_)) list_class(name);
@@ -223,6 +223,14 @@ ImageFolder::ImageFolder(fs::path root, Compose transforms,
 }
 
 ImageFolder::~ImageFolder() = default;
+
+void ImageFolder::list_unlabelled() {
+  std::error_code unknown;
+  if (!fs::is_regular_file(root_, unknown)) return list_class("");
+  names_ = root_.filename().string();
+  name_ends_.push_back(names_.size());
+  root_ = root_.parent_path();
+}
 
 void ImageFolder::list_class(const std::string& name) {
   const std::vector<std::string> images = images_below(root_ / name);
@@ -270,7 +278,7 @@ fs::path ImageFolder::path(std::int64_t index) const {
 void ImageFolder::write_path(std::int64_t index, std::string& path) const {
   const std::int64_t known = label(index);
   path = root_.native();
-  if (!path.ends_with('/')) path += '/';
+  if (!path.empty() && !path.ends_with('/')) path += '/';
   if (options_.labelled) {
     path += class_names_[static_cast<std::size_t>(known)];
     path += '/';
@@ -326,8 +334,8 @@ ImageFolder::Workers::Worker::make_pixels(const ImageFolder& folder,
     throw InvalidArgument(fmt::format(
         "cannot read {}: it has more than {} bytes, which suffice for an image "
         "of {} pixels\n"
-        "  next:    check that it is an image, or raise "
-        "DecodeOptions::max_pixels",
+        "  next:    check that it is an image, or leave it out; a program of "
+        "your own may raise DecodeOptions::max_pixels",
         path, most, options.decode.max_pixels));
   const ImageSize size = reader.open(contents, path, options.decode);
   draw(folder.transforms_.transforms(), size,

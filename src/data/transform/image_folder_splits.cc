@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <initializer_list>
 #include <optional>
 #include <span>
 #include <system_error>
@@ -19,6 +18,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
+using Names = std::span<const std::string_view>;
+constexpr std::array<std::string_view, 1> kLearned{"train"};
+constexpr std::array<std::string_view, 4> kMeasuredInTraining{
+    "val", "valid", "validation", "test"};
+constexpr std::array<std::string_view, 4> kMeasuredInEvaluation{
+    "test", "val", "valid", "validation"};
+
 constexpr std::string_view kNameTheFolder =
     "  next:    name the folder that holds train/CLASS/IMAGE and "
     "val/CLASS/IMAGE with --data-dir";
@@ -30,20 +36,6 @@ constexpr std::int64_t resized_side(std::int64_t size) {
 static_assert(resized_side(kMostImageSide) <= transforms::kMostPixelsOfASide);
 static_assert(resized_side(kMostImageSide + 1) >
               transforms::kMostPixelsOfASide);
-
-bool holds_folders(const fs::path& folder) {
-  std::error_code error;
-  fs::directory_iterator entry(folder, error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    std::error_code unknown;  // a link to nothing is no folder
-    if (entry->is_directory(unknown)) return true;
-  }
-  if (error && error != std::errc::no_such_file_or_directory &&
-      error != std::errc::not_a_directory)
-    throw SystemError(fmt::format("cannot list {}", folder.string()),
-                      error.value());
-  return false;
-}
 
 // "train, val (without folders of classes)".
 std::string splits_in_words(const fs::path& directory) {
@@ -63,8 +55,7 @@ std::string splits_in_words(const fs::path& directory) {
 }
 
 // The first of the folders `names` that is a split of `directory`.
-fs::path split_folder(const fs::path& directory,
-                      std::initializer_list<std::string_view> names) {
+fs::path split_folder(const fs::path& directory, Names names) {
   if (directory.empty())
     throw InvalidArgument(fmt::format(
         "cannot read an image folder without its place\n{}", kNameTheFolder));
@@ -140,6 +131,20 @@ void check_classes(const ImageFolder& has, const fs::path& folder,
 
 }  // namespace
 
+bool holds_folders(const fs::path& folder) {
+  std::error_code error;
+  fs::directory_iterator entry(folder, error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    std::error_code unknown;  // a link to nothing is no folder
+    if (entry->is_directory(unknown)) return true;
+  }
+  if (error && error != std::errc::no_such_file_or_directory &&
+      error != std::errc::not_a_directory)
+    throw SystemError(fmt::format("cannot list {}", folder.string()),
+                      error.value());
+  return false;
+}
+
 std::vector<std::string> split_folders(const fs::path& directory) {
   std::vector<std::string> found;
   for (const std::string_view name : kSplitFolders)
@@ -173,24 +178,29 @@ Compose normalized(const std::string& text, const Normalize& normalize) {
 
 FolderSplits load_folder_splits(const fs::path& directory,
                                 const FolderSplitsOptions& options) {
-  const fs::path learned = split_folder(directory, {"train"});
-  const fs::path measured = split_folder(directory, {"val", "test"});
+  const fs::path learned = split_folder(directory, kLearned);
+  const fs::path measured = split_folder(directory, kMeasuredInTraining);
   const auto train =
       open_folder(learned, options.train_transforms,
                   {.scaling = options.train_scaling, .seed = options.seed});
   const auto test = open_folder(measured, evaluation_text(options.size));
   check_classes(*train, learned, *test, measured);
   check_classes(*test, measured, *train, learned);
-  return {.facts = facts_of(*test), .train = train, .test = test};
+  return {.facts = facts_of(*test),
+          .train = train,
+          .test = test,
+          .test_folder = measured.filename().string()};
 }
 
 FolderImages load_folder_split(const fs::path& directory, Split split,
                                std::int64_t size) {
-  const fs::path folder = split == Split::kTrain
-                              ? split_folder(directory, {"train"})
-                              : split_folder(directory, {"test", "val"});
+  const fs::path folder = split_folder(
+      directory,
+      split == Split::kTrain ? Names(kLearned) : Names(kMeasuredInEvaluation));
   const auto samples = open_folder(folder, evaluation_text(size));
-  return {.facts = facts_of(*samples), .samples = samples};
+  return {.facts = facts_of(*samples),
+          .samples = samples,
+          .split = folder.filename().string()};
 }
 
 FolderImages load_unlabelled_folder(const fs::path& folder,

@@ -3,10 +3,11 @@
 //
 //   DIR/train/CLASS/IMAGE    DIR/val/CLASS/IMAGE    DIR/test/CLASS/IMAGE
 //
-// A directory has a split if the split's folder holds folders of classes. A
-// training run learns from train and measures on val, or on test without a val;
-// an evaluation measures on test, or on val without a test. Measuring decodes
-// with DecodeScaling::kExact.
+// A directory has a split if the split's folder holds folders of classes. `val`
+// may also be called `valid` or `validation`; of several the first in this
+// order counts. A training run learns from train and measures on val, or on
+// test without a val; an evaluation measures on test, or on val without a test.
+// Measuring decodes with DecodeScaling::kExact.
 //
 // Threads: any thread.
 // Errors:  those of lockstep/data/image_folder.h; InvalidArgument for a
@@ -29,8 +30,11 @@
 
 namespace lockstep {
 
-inline constexpr std::array<std::string_view, 3> kSplitFolders{"train", "val",
-                                                               "test"};
+inline constexpr std::array<std::string_view, 5> kSplitFolders{
+    "train", "val", "valid", "validation", "test"};
+
+// Whether a folder lies in `folder`; false if there is no such folder.
+bool holds_folders(const std::filesystem::path& folder);
 
 // The names of kSplitFolders that are splits of `directory`, in that order;
 // none for a folder of classes.
@@ -56,6 +60,7 @@ struct FolderSplits {
   ImageDataset facts;
   std::shared_ptr<const ImageFolder> train;
   std::shared_ptr<const ImageFolder> test;
+  std::string test_folder;  // the name of its folder in the directory
 };
 
 struct FolderSplitsOptions {
@@ -73,6 +78,7 @@ FolderSplits load_folder_splits(const std::filesystem::path& directory,
 struct FolderImages {
   ImageDataset facts;
   std::shared_ptr<const ImageFolder> samples;
+  std::string split{};  // the name of the split's folder; empty for another
 };
 
 // One split, with the transforms of evaluation_text(size).

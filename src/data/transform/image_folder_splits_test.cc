@@ -86,11 +86,29 @@ TEST_F(ImageFolderSplits, OfAnEvaluationAreTestOrElseVal) {
             "train");
 }
 
+TEST_F(ImageFolderSplits, MayCallValAlsoValidOrValidation) {
+  add("train/cat/a.png");
+  add("test/cat/a.png");
+  for (const char* name : {"validation", "valid", "val"}) {
+    add(std::string(name) + "/cat/a.png");
+    const FolderSplits found = splits();
+    EXPECT_EQ(found.test_folder, name) << "before test, the shorter name first";
+    EXPECT_EQ(folder_of(*found.test), name);
+    EXPECT_EQ(measured(), "test");
+  }
+  EXPECT_THAT(split_folders(root()),
+              ElementsAre("train", "val", "valid", "validation", "test"));
+  fs::remove_all(directory_ / "test");
+  fs::remove_all(directory_ / "val");
+  EXPECT_EQ(load_folder_split(root(), Split::kTest, 4).split, "valid");
+}
+
 TEST_F(ImageFolderSplits, ThatAreNotThereAreRefusedWithThoseThatAre) {
   EXPECT_THAT(error_text([&] { splits(); }),
               AllOf(HasSubstr(root().string()),
                     HasSubstr("it has no folder train that holds a folder per"),
-                    HasSubstr("found:   none of the folders train, val, test"),
+                    HasSubstr("found:   none of the folders train, val, valid, "
+                              "validation, test"),
                     HasSubstr("--data-dir")));
   add("train/a.png");
   add("val/cat/a.png");
@@ -99,7 +117,8 @@ TEST_F(ImageFolderSplits, ThatAreNotThereAreRefusedWithThoseThatAre) {
       HasSubstr("found:   train (without folders of classes), val\n  next: "));
   fs::remove_all(directory_ / "val");
   EXPECT_THAT(error_text([&] { measured(); }),
-              HasSubstr("it has no folder test or val that"));
+              HasSubstr("it has no folder test or val or valid or "
+                        "validation that"));
   EXPECT_THAT(
       error_text([] { load_folder_split("/none", Split::kTest, 4); }),
       AllOf(HasSubstr("there is no folder \"/none\""), HasSubstr("next:")));

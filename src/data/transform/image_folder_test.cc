@@ -109,6 +109,23 @@ TEST_F(ImageFolderTest, TakesImagesWithoutLabelsAtAnyDepth) {
   EXPECT_EQ(image[47], 0.2f);
 }
 
+TEST_F(ImageFolderTest, WithoutLabelsMayBeOneFile) {
+  add("a.png", 51);
+  add("b.png", 7);
+  const ImageFolder found(root_ / "a.png", Compose(kHalf), {.labelled = false});
+  EXPECT_EQ(found.size(), 1);
+  EXPECT_EQ(found.path(0), root_ / "a.png");
+  std::vector<float> image(48);
+  EXPECT_EQ(found.read(0, 0, image), kNoLabel);
+  EXPECT_EQ(image[0], 0.2f);
+  const auto before = fs::current_path();
+  fs::current_path(root_);
+  const ImageFolder here("a.png", Compose(kHalf), {.labelled = false});
+  EXPECT_EQ(here.path(0), "a.png");
+  here.read(0, 0, image);
+  fs::current_path(before);
+}
+
 TEST_F(ImageFolderTest, HasAChecksumOfTheNamesOfClassesAndFiles) {
   for (const char* file : {"a/1.png", "a/2.png", "b/3.png"}) add(file);
   const auto sum = folder().listing_checksum();

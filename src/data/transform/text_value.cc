@@ -65,7 +65,7 @@ std::string_view convert(const Value& value, Sides& member) {
     return {};
   }
   std::int64_t side = 0;
-  if (value.number() == nullptr || !to_whole(*value.number(), side))
+  if (value.one() == nullptr || !to_whole(*value.one(), side))
     return "a whole number, or (height, width)";
   member = side;
   return {};
@@ -109,7 +109,7 @@ std::string_view convert(const Value& value, double& member) {
 std::string_view convert(const Value& value,
                          std::array<std::int64_t, 4>& member) {
   constexpr std::string_view kExpected = "1, 2 or 4 whole numbers";
-  const double* numbers = value.number();
+  const double* numbers = value.one();
   std::array<std::size_t, 4> from{0, 0, 0, 0};
   if (const double* two = value.list(2); two != nullptr) {
     numbers = two;
@@ -128,7 +128,7 @@ std::string_view convert(const Value& value, Fill& member) {
   constexpr std::string_view kExpected = "1 or 3 whole numbers, 0 to 255";
   const double* numbers = value.list(3);
   for (std::size_t i = 0; i < 3; ++i) {
-    const double* number = numbers != nullptr ? numbers + i : value.number();
+    const double* number = numbers != nullptr ? numbers + i : value.one();
     std::int64_t whole = 0;
     if (number == nullptr || !to_whole(*number, whole) || whole < 0 ||
         whole > 255)
@@ -199,7 +199,7 @@ std::string_view convert(const Value& value,
   std::array<float, 3> channels{};
   const double* numbers = value.list(3);
   for (std::size_t i = 0; i < 3; ++i) {
-    const double* number = numbers != nullptr ? numbers + i : value.number();
+    const double* number = numbers != nullptr ? numbers + i : value.one();
     if (number == nullptr) return "1 or 3 numbers, or random";
     channels[i] = static_cast<float>(*number);
   }

@@ -21,6 +21,8 @@ struct Value {
   const std::string_view* name() const {
     return std::get_if<std::string_view>(&is);
   }
+  // A number, or that of a list of one: torchvision takes either for sizes.
+  const double* one() const { return number() ? number() : list(1); }
   // The numbers of a list of `count`; nothing for anything else.
   const double* list(std::size_t count) const {
     const auto* numbers = std::get_if<std::vector<double>>(&is);

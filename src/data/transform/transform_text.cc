@@ -87,14 +87,18 @@ class Reader {
     return {.is = number(), .offset = start};
   }
 
-  std::vector<double> numbers(char close) {
-    std::vector<double> found;
-    do {
+  // A list but, as in Python, (4) is a number.
+  decltype(Value::is) numbers(char close) {
+    std::vector<double> found{number()};
+    bool is_list = close == ']';
+    while (take(',')) {
+      is_list = true;
       skip_spaces();
-      if (!found.empty() && at_ < text_.size() && text_[at_] == close) break;
+      if (at_ < text_.size() && text_[at_] == close) break;
       found.push_back(number());
-    } while (take(','));
+    }
     if (!take(close)) fail(at_, fmt::format("\",\" or \"{}\"", close));
+    if (!is_list) return found.front();
     return found;
   }
 

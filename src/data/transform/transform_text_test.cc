@@ -41,6 +41,27 @@ TEST(TransformText, TakesOneSideOrHeightAndWidth) {
             Sides(ImageSize{3, 4}));
 }
 
+TEST(TransformText, TakesANumberInParenthesesAsPythonDoes) {
+  EXPECT_THAT(only<RandomCrop>("random_crop(32, padding=(4))").padding,
+              ElementsAre(4, 4, 4, 4));
+  EXPECT_EQ(only<RandomHorizontalFlip>("hflip((0.25))").p, 0.25);
+}
+
+TEST(TransformText, TakesAListOfOneWhereTorchvisionDoes) {
+  for (const char* text : {"resize([32])", "resize((32,))"})
+    EXPECT_EQ(only<Resize>(text).size, Sides(32));
+  EXPECT_EQ(only<CenterCrop>("center_crop([32])").size, Sides(32));
+  EXPECT_EQ(only<GaussianBlur>("gaussian_blur([3])").kernel_size, Sides(3));
+  EXPECT_THAT(only<RandomCrop>("random_crop(32, padding=[4])").padding,
+              ElementsAre(4, 4, 4, 4));
+  EXPECT_THAT(only<RandomCrop>("random_crop(32, fill=[7])").fill,
+              ElementsAre(7, 7, 7));
+  EXPECT_NO_THROW(Compose("to_tensor | random_erasing(value=[0.5])"));
+  for (const char* text :
+       {"color_jitter([0.4])", "random_rotation([9])", "hflip([0.5])"})
+    EXPECT_NE(refusal(text), "no error") << text;
+}
+
 // torchvision has (height, width) everywhere but in GaussianBlur.
 TEST(TransformText, TakesAKernelsWidthBeforeItsHeight) {
   const Compose compose("gaussian_blur((5, 1))");

@@ -37,7 +37,9 @@ std::string splits_table(const DataReport& report) {
       {"split", "images", "classes", "kind", "smallest", "median", "largest"}};
   for (const SplitReport& split : report.splits) {
     rows.push_back({split.name, with_thousands(split.images),
-                    with_thousands(std::ssize(split.classes)),
+                    split.classes.empty()
+                        ? "-"
+                        : with_thousands(std::ssize(split.classes)),
                     kinds_text(split)});
     if (!split.sizes) continue;
     for (const ImageSize& size :
@@ -73,6 +75,7 @@ std::vector<ClassRow> class_rows(const DataReport& report) {
 std::string classes_table(const DataReport& report) {
   std::vector<ClassRow> classes = class_rows(report);
   const std::size_t count = classes.size();
+  if (count == 0) return "";
   const bool all = count <= kMostListedClasses;
   if (!all)
     std::ranges::stable_sort(classes, std::ranges::greater(),

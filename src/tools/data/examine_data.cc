@@ -110,8 +110,10 @@ std::vector<std::pair<std::string, std::unique_ptr<ImageFolder>>>
 open_image_folders(const fs::path& root) {
   std::vector<std::pair<std::string, std::unique_ptr<ImageFolder>>> folders;
   const auto open = [&](const std::string& name, const fs::path& path) {
-    folders.emplace_back(name,
-                         std::make_unique<ImageFolder>(path, Compose(kUnused)));
+    ImageFolderOptions options;
+    options.labelled = holds_folders(path);
+    folders.emplace_back(
+        name, std::make_unique<ImageFolder>(path, Compose(kUnused), options));
   };
   // A class may be called train, but then it has images, not classes.
   const std::vector<std::string> splits = split_folders(root);
@@ -131,7 +133,8 @@ SplitReport examine_folder(const ImageFolder& folder, const fs::path& root,
     report.classes.push_back({.name = name});
   std::vector<ImageSize> sizes;
   for (std::int64_t i = 0; i < folder.size(); ++i) {
-    ++report.classes[static_cast<std::size_t>(folder.label(i))].images;
+    if (!report.classes.empty())
+      ++report.classes[static_cast<std::size_t>(folder.label(i))].images;
     add_file(files[static_cast<std::size_t>(i)],
              folder.path(i).lexically_relative(root), sizes, report);
   }
@@ -156,9 +159,13 @@ ShownSamples shown_samples(const ImageFolder& folder) {
   ShownSamples samples;
   samples.class_names.assign(folder.class_names().begin(),
                              folder.class_names().end());
+  if (samples.class_names.empty()) samples.class_names.emplace_back("all");
   samples.by_class.resize(samples.class_names.size());
-  for (std::int64_t i = 0; i < folder.size(); ++i)
-    samples.by_class[static_cast<std::size_t>(folder.label(i))].push_back(i);
+  for (std::int64_t i = 0; i < folder.size(); ++i) {
+    const std::int64_t label = folder.label(i);
+    samples.by_class[label == kNoLabel ? 0 : static_cast<std::size_t>(label)]
+        .push_back(i);
+  }
   samples.read = [&folder](std::int64_t index) {
     const fs::path path = folder.path(index);
     return decode_image(read_data_file(path), path.string());

@@ -22,7 +22,8 @@
 namespace lockstep {
 
 // The folders of classes under `root`, by the names of their splits: all that
-// split_folders() finds; where it finds none, `root` itself as "all".
+// split_folders() finds; if it finds none, `root` itself as "all". A folder
+// that holds no folders, but images, is one without labels.
 std::vector<std::pair<std::string, std::unique_ptr<ImageFolder>>>
 open_image_folders(const std::filesystem::path& root);
 
@@ -45,7 +46,8 @@ struct ShownSamples {
   std::function<Image(std::int64_t)> read{};
 };
 
-// Both read from their argument, which must outlive the samples.
+// Images without labels are of one class, "all". Both read from their argument,
+// which must outlive the samples.
 ShownSamples shown_samples(const ImageFolder& folder);
 ShownSamples shown_samples(const ImageDataset& dataset);
 

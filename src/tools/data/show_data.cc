@@ -123,7 +123,7 @@ void add_show_data_options(CLI::App& command, ShowDataOptions& options) {
       .add_option(
           "DATA", options.data,
           "A folder of images with a folder per class, or with train/ "
-          "and val/ of that form; or " +
+          "and val/ of that form, or of images alone; or " +
               listed({known_datasets().begin(), known_datasets().end()}, "or"))
       ->type_name("");
   add_data_dir_flag(command, options.data_dir);

@@ -87,6 +87,25 @@ TEST_F(ShowDataTest, TakesAFolderOfClassesAlso) {
                     HasSubstr("  cat      1\n  train    1\n")));
 }
 
+TEST_F(ShowDataTest, TakesAFolderOfImagesAlone) {
+  add("a.jpg");
+  add("b.jpg");
+  write("cut.jpg", start_of(encode_jpeg(test_image({40, 40})), 500));
+  ShowDataOptions flat = options(ExamineDepth::kPixels);
+  flat.contact_sheet = (directory_ / "sheet.png").string();
+  const ShownData shown = show_data(flat);
+  EXPECT_FALSE(shown.intact);
+  EXPECT_EQ(shown.text,
+            root().string() +
+                "\n"
+                "  split  images  classes  kind  smallest  median  largest\n"
+                "  all         3        -  JPEG     6 x 8   6 x 8    6 x 8\n"
+                "broken images: 1\n"
+                "  cut.jpg: it is truncated\n"
+                "contact sheet: " +
+                flat.contact_sheet + ", rows from above: all\n");
+}
+
 TEST_F(ShowDataTest, ListsTheLargestAndSmallestOfManyClasses) {
   for (int i = 0; i < 30; ++i) {
     const std::string name = "class" + std::to_string(10 + i);
@@ -156,7 +175,7 @@ TEST_F(ShowDataTest, ReadsMoreOfAFileWhereItsHeadersAreLong) {
   ASSERT_GT(fs::file_size(root() / "cat/a.png"), 1u << 16);
   EXPECT_THAT(show_data(options()).text, HasSubstr("301 x 300"));
   const auto file = read_data_file(root() / "cat/a.png");
-  write("cat/cut.png", start_of(file, file.size() - 1));
+  write("cat/cut.png", start_of(file, file.size() - 20));  // in the pixels
   EXPECT_THAT(show_data(options()).text,
               HasSubstr("cat/cut.png: it is truncated"));
 }

@@ -28,9 +28,11 @@
 #include "lockstep/torch/out_of_memory.h"
 #include "lockstep/train/evaluation.h"
 #include "lockstep/train/saved_model.h"
+#include "src/base/log.h"
 #include "src/base/printable.h"
 #include "src/base/report_text.h"
 #include "src/comm/group/same_job.h"
+#include "src/data/data_file.h"
 #include "src/data/known_datasets.h"
 #include "src/data/transform/image_folder_splits.h"
 #include "src/launch/worker/cpu_share.h"
@@ -70,6 +72,7 @@ struct AskedImages {
   ImageDataset facts;
   std::unique_ptr<const ImageSamples> in_memory{};  // refers to facts
   std::shared_ptr<const ImageFolder> folder{};
+  std::string split{};  // of a folder, its name in the directory
 
   const SampleSource& samples() const {
     return folder ? static_cast<const SampleSource&>(*folder) : *in_memory;
@@ -112,7 +115,9 @@ void evaluate(const Inquiry& asked) {
                                     .file = asked.saved.file,
                                     .trained_on = asked.saved.dataset,
                                     .dataset = asked.images.facts.title,
-                                    .split = asked.flags.split,
+                                    .split = asked.images.split.empty()
+                                                 ? asked.flags.split
+                                                 : asked.images.split,
                                     .ranks = asked.group->size(),
                                     .class_names = names};
     const std::string& json = asked.flags.json;
@@ -136,6 +141,23 @@ std::vector<std::string> paths_of(const AskedImages& images) {
   return paths;
 }
 
+// To standard output, unless that has the predictions.
+void say(const std::string& text, const std::string& output) {
+  if (output == kStandardOutput)
+    log(LogLevel::kWarn, text);
+  else
+    print(text + "\n");
+}
+
+std::string broken_text(const std::vector<BrokenSample>& broken) {
+  std::string text = with_thousands(std::ssize(broken)) +
+                     (broken.size() == 1 ? " image is" : " images are") +
+                     " broken, with an empty row:";
+  for (const BrokenSample& sample : broken)
+    text += "\n  " + printable(sample.message);
+  return text;
+}
+
 void predict(const Inquiry& asked) {
   const Predictions found =
       lockstep::predict(asked.model, asked.images.samples(), asked.options());
@@ -152,14 +174,16 @@ void predict(const Inquiry& asked) {
                   .class_names = asked.images.facts.class_names,
                   .paths = paths_of(asked.images)}),
           path);
+    if (!found.broken.empty()) say(broken_text(found.broken), path);
     if (path == kStandardOutput) return;
-    const std::string what = with_thousands(std::ssize(predicted)) +
-                             " predictions of " + asked.saved.name +
-                             " are in " + path;
+    const std::int64_t count = std::ssize(predicted) - std::ssize(found.broken);
+    const std::string what = with_thousands(count) + " predictions of " +
+                             asked.saved.name + " are in " + path;
     if (!labelled) return print(what + "\n");
-    Metrics metrics{.samples = std::ssize(labels)};
+    Metrics metrics{.samples = count};
     for (std::size_t i = 0; i < labels.size(); ++i)
-      metrics.correct += labels[i] == predicted[i] ? 1 : 0;
+      metrics.correct +=
+          predicted[i] != kNoLabel && labels[i] == predicted[i] ? 1 : 0;
     print(what + ", " + percent(metrics.accuracy(), 2) + " of them right\n");
   });
 }
@@ -223,6 +247,7 @@ std::unique_ptr<AskedImages> in_files(FolderImages images) {
   auto asked = std::make_unique<AskedImages>();
   asked->facts = std::move(images.facts);
   asked->folder = std::move(images.samples);
+  asked->split = std::move(images.split);
   return asked;
 }
 
@@ -232,7 +257,8 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
   const Split split = flags.split == "train" ? Split::kTrain : Split::kTest;
   std::error_code unreadable;
   if (!flags.images.empty() &&
-      std::filesystem::is_directory(flags.images, unreadable))
+      (std::filesystem::is_directory(flags.images, unreadable) ||
+       has_extension(flags.images, kImageExtensions)))
     return in_files(
         load_unlabelled_folder(flags.images, images_for(name, flags, saved)));
   if (flags.images.empty() && name == kImageFolder)
@@ -240,11 +266,13 @@ std::unique_ptr<AskedImages> images_of(const EvaluateOptions& flags,
         flags.data_dir, split, image_side(flags.image_size, images_in(saved))));
   if (name == kImageFolder)
     throw InvalidArgument(
-        "\"" + flags.images + "\" is not a folder, which " +
+        "\"" + flags.images +
+        "\" is neither a folder nor a .jpg, .jpeg or .png file, which " +
         (!flags.dataset.empty() ? "--dataset " + std::string(kImageFolder)
                                 : "the model in \"" + saved.file + "\"") +
         " needs\n"
-        "  next:    name a folder of JPEG and PNG files with --images");
+        "  next:    name a folder of JPEG and PNG files, or one of them, with "
+        "--images");
   const ImageDataset known = describe_dataset(name);
   check_no_image_side(
       flags.image_size, images_in(saved),

@@ -45,14 +45,6 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
                       "Write the results there as JSON; -: to standard output, "
                       "instead of the table")
           ->type_name("FILE");
-      command
-          .add_option(
-              "--max-broken", options.max_broken,
-              "Images of a folder, per rank, that may be broken and are "
-              "left out; one more is an error")
-          ->check(whole_number(0))
-          ->capture_default_str()
-          ->type_name("N");
       return;
     case ModelVerb::kPredict:
       command
@@ -65,8 +57,8 @@ void add_result_flags(CLI::App& command, EvaluateOptions& options) {
       command
           .add_option("--images", options.images,
                       "Images without labels, instead of the data set's: "
-                      "a folder of JPEG and PNG files, an IDX file, or a "
-                      "tensor of bytes as safetensors")
+                      "a folder of JPEG and PNG files, one such file, an IDX "
+                      "file, or a tensor of bytes as safetensors")
           ->type_name("PATH")
           ->excludes("--split")
           ->excludes("--data-dir");
@@ -150,6 +142,16 @@ void add_evaluate_options(CLI::App& command, EvaluateOptions& options) {
       ->type_name("PIXELS");
   add_workers_flag(command, options.readers);
   add_model_flag(command, options.model, " [as the file says]");
+  command
+      .add_option("--max-broken", options.max_broken,
+                  options.verb == ModelVerb::kEvaluate
+                      ? "Images of a folder, per rank, that may be broken and "
+                        "are left out; one more is an error"
+                      : "Images of a folder, per rank, that may be broken and "
+                        "get an empty row; one more is an error")
+      ->check(whole_number(0))
+      ->capture_default_str()
+      ->type_name("N");
   add_result_flags(command, options);
 }
 

@@ -40,7 +40,7 @@ struct EvaluateOptions {
   std::string output;          // predict: where to write CSV
   bool probabilities = false;  // predict: of every class
   std::string images;  // predict: a file or folder of images without labels
-  std::int64_t max_broken = 0;  // evaluate: images per rank to leave out
+  std::int64_t max_broken = 0;             // images per rank
   std::optional<std::int64_t> image_size;  // of a folder; empty: the file's
   std::optional<int> readers;  // workers; nothing: the images decide
 

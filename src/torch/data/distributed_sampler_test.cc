@@ -14,13 +14,16 @@
 
 #include "lockstep/data/sampler_sequence.h"
 #include "src/base/mutex.h"
+#include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAreArray;
+using testing::HasSubstr;
 
 std::vector<std::int64_t> deal_out(DistributedSampler& sampler,
                                    std::size_t batch_size) {
@@ -71,18 +74,30 @@ struct Numbers : torch::data::datasets::Dataset<Numbers, std::int64_t> {
   std::optional<std::size_t> size() const override { return 12; }
 };
 
+auto loader_of(const DistributedSampler& sampler, std::size_t workers) {
+  return torch::data::make_data_loader(
+      Numbers(), sampler,
+      torch::data::DataLoaderOptions().batch_size(2).workers(workers));
+}
+
+// What one pass of the loader delivers.
+template <class DataLoader>
+std::vector<std::int64_t> pass_of(DataLoader& loader) {
+  std::vector<std::int64_t> seen;
+  for (const auto& batch : *loader)
+    seen.insert(seen.end(), batch.begin(), batch.end());
+  return seen;
+}
+
 TEST(DistributedSampler, TellsADataLoadersCopyTheEpoch) {
   run_ranks(kBackend, 2, [](const Group& group) {
     DistributedSampler sampler(12, {.group = group});
-    const auto loader = torch::data::make_data_loader(Numbers(), sampler, 4);
+    const auto loader = loader_of(sampler, 0);
     for (const std::size_t epoch : {0, 3}) {
       sampler.set_epoch(epoch);
-      std::vector<std::int64_t> seen;
-      for (const auto& batch : *loader)
-        seen.insert(seen.end(), batch.begin(), batch.end());
-      EXPECT_EQ(seen, sampler_sequence(12, {.world_size = 2,
-                                            .rank = group->rank(),
-                                            .epoch = epoch}));
+      EXPECT_EQ(pass_of(loader), sampler_sequence(12, {.world_size = 2,
+                                                       .rank = group->rank(),
+                                                       .epoch = epoch}));
     }
   });
 }
@@ -114,12 +129,97 @@ TEST(DistributedSampler, GoesOnWhereItWasSaved) {
     EXPECT_EQ(loaded.indices(), deal_out(saved, 3));
     loaded.set_epoch(5);
     EXPECT_EQ(loaded.indices().size(), 6u) << "the next epoch is whole";
-    loaded.set_epoch(4);
+    loaded.reset();
     loaded.next(1);
     load(saved, archive_of(loaded));
+    EXPECT_EQ(saved.epoch(), 5u);
     EXPECT_EQ(deal_out(saved, 3), deal_out(loaded, 3));
     loaded.reset();
     EXPECT_EQ(deal_out(loaded, 3).size(), 6u);
+  });
+}
+
+// The samples of epoch 4 after the first 4 of all ranks, then epochs as a loop
+// has them.
+template <class DataLoader>
+void expect_the_rest(DistributedSampler& sampler, DataLoader& loader,
+                     int rank) {
+  const auto sequence = [&](std::size_t epoch, std::int64_t consumed) {
+    return sampler_sequence(
+        12,
+        {.world_size = 2, .rank = rank, .epoch = epoch, .consumed = consumed});
+  };
+  EXPECT_EQ(sampler.indices(), sequence(4, 4));
+  sampler.set_epoch(4);  // as a loop from the resumed epoch on does
+  EXPECT_EQ(pass_of(loader), sequence(4, 4));
+  EXPECT_EQ(pass_of(loader), sequence(4, 0)) << "another pass is whole";
+  sampler.set_epoch(5);
+  EXPECT_EQ(pass_of(loader), sequence(5, 0));
+}
+
+TEST(DistributedSampler, GoesOnInADataLoader) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    DistributedSampler saved(12, {.group = group});
+    saved.set_epoch(4);
+    saved.reset();
+    saved.next(2);
+    for (const std::size_t workers : {0, 2}) {
+      DistributedSampler before(12, {.group = group});
+      load(before, archive_of(saved));
+      const auto made_later = loader_of(before, workers);
+      expect_the_rest(before, made_later, group->rank());
+
+      DistributedSampler after(12, {.group = group});
+      const auto made_first = loader_of(after, workers);
+      EXPECT_EQ(pass_of(made_first).size(), 6u);
+      load(after, archive_of(saved));
+      expect_the_rest(after, made_first, group->rank());
+
+      after.resume(4, 4);
+      expect_the_rest(after, made_first, group->rank());
+    }
+  });
+}
+
+TEST(DistributedSampler, HasNothingLeftAfterAWholeEpochButForOnePass) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    DistributedSampler sampler(12, {.group = group});
+    sampler.resume(0, 12);
+    const auto loader = loader_of(sampler, 0);
+    EXPECT_EQ(pass_of(loader).size(), 0u);
+    EXPECT_EQ(pass_of(loader).size(), 6u);
+  });
+}
+
+TEST(DistributedSampler, RefusesToSaveAPlaceThatALoaderIsAheadOf) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    for (const std::size_t workers : {0, 2}) {
+      DistributedSampler sampler(12, {.group = group});
+      const auto loader = loader_of(sampler, workers);
+      EXPECT_NO_THROW(archive_of(sampler));
+      auto batch = loader->begin();
+      EXPECT_EQ(batch->size(), 2u);
+      EXPECT_THAT(error_text([&] { archive_of(sampler); }),
+                  AllOf(HasSubstr("ahead of the program"),
+                        HasSubstr("call resume(epoch, steps")));
+      // The program knows that it has had one batch.
+      sampler.resume(0, 2 * group->size());
+      DistributedSampler other(12, {.group = group});
+      load(other, archive_of(sampler));
+      EXPECT_EQ(deal_out(other, 2).size(), 4u);
+      sampler.set_epoch(1);
+      load(other, archive_of(sampler));
+      EXPECT_EQ(other.epoch(), 1u);
+      EXPECT_EQ(deal_out(other, 2).size(), 6u);
+    }
+  });
+}
+
+TEST(DistributedSampler, RefusesToGoOnBeforeTheFirstSample) {
+  run_ranks(kBackend, 1, [](const Group& group) {
+    DistributedSampler sampler(12, {.group = group});
+    EXPECT_THAT(error_text([&] { sampler.resume(0, -1); }),
+                AllOf(HasSubstr("after -1 samples"), HasSubstr("next: ")));
   });
 }
 

@@ -13,7 +13,9 @@
 namespace lockstep {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(Replica, StartsFromRankZerosParametersAndBuffers) {
   run_ranks(kBackend, 3, [](const Group& group) {
@@ -303,6 +305,68 @@ TEST(Replica, RefusesSparseTensorsByName) {
     EXPECT_THAT(refusal(true), HasSubstr("buffer mask cannot be copied to all "
                                          "ranks: it is sparse"));
     EXPECT_THAT(refusal(false), HasSubstr("parameter embedding cannot be"));
+  });
+}
+
+struct WithBuffer : torch::nn::Module {
+  explicit WithBuffer(const at::Tensor& values) {
+    register_parameter("w", torch::ones({4}));
+    buffer = register_buffer("whitening", values);
+  }
+  at::Tensor buffer;
+};
+
+TEST(Replica, CopiesAnExpandedBuffer) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto own = static_cast<float>(group->rank() + 1);
+    auto model = DistributedDataParallel(
+        WithBuffer(torch::full({2, 1, 2}, own).expand({2, 3, 2})),
+        {.group = group});
+    EXPECT_TRUE(model->buffer.equal(torch::ones({2, 3, 2})));
+    EXPECT_EQ(model->buffer.stride(1), 0);
+  });
+}
+
+TEST(Replica, RefusesABufferThatIsExpandedOnOneRankAlone) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const at::Tensor expanded = torch::ones({2}).expand({3, 2});
+    const bool first = group->rank() == 0;
+    EXPECT_THAT(message_of([&] {
+                  DistributedDataParallel(
+                      WithBuffer(first ? expanded.clone() : expanded),
+                      {.group = group});
+                }),
+                HasSubstr("buffer whitening Float [3, 2] expanded"));
+  });
+}
+
+TEST(Replica, RefusesTensorsWithoutElementsOfTheirOwnByName) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    const auto refusal = [&](const at::Tensor& buffer) {
+      return message_of([&] {
+        DistributedDataParallel(WithBuffer(buffer), {.group = group});
+      });
+    };
+    EXPECT_THAT(refusal(torch::ones({6}).unfold(0, 3, 1)),
+                HasSubstr("buffer whitening cannot be copied to all ranks: it "
+                          "is written, but several of its elements share"));
+    EXPECT_THAT(refusal(torch::empty({2}, at::kMeta)),
+                HasSubstr("buffer whitening cannot be copied to all ranks: it "
+                          "is on the meta device"));
+  });
+}
+
+TEST(Replica, AdvisesToHoldAComplexParameterAsPairs) {
+  struct Complex : torch::nn::Module {
+    Complex() { register_parameter("w", torch::ones({4}, at::kComplexFloat)); }
+  };
+  run_ranks(kBackend, 2, [](const Group& group) {
+    EXPECT_THAT(
+        message_of(
+            [&] { DistributedDataParallel(Complex(), {.group = group}); }),
+        AllOf(HasSubstr("parameter w cannot be reduced: it is of complex type "
+                        "ComplexFloat\n  next:    use at::view_as_real"),
+              Not(HasSubstr("with to()"))));
   });
 }
 

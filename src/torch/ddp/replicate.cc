@@ -17,6 +17,7 @@
 #include "lockstep/torch/module_tensors.h"
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/group/same_text.h"
+#include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"
 
@@ -43,15 +44,22 @@ std::string type_of_gradient(const at::Tensor& parameter) {
   return type == parameter.scalar_type() ? "" : c10::str(" gradients ", type);
 }
 
+// An expanded tensor cannot hold what another has of its elements.
+std::string expansion_of(const at::Tensor& tensor) {
+  const bool repeats = tensor.defined() && tensor.layout() == at::kStrided &&
+                       without_repeats(tensor).sizes() != tensor.sizes();
+  return repeats ? " expanded" : "";
+}
+
 // The properties that a broadcast requires to be equal; strides may differ,
 // since it stages tensors that are not contiguous.
 std::string describe(const torch::OrderedDict<std::string, at::Tensor>& named) {
   std::string text;
   for (const auto& item : named)
-    text += c10::str(item.key(), " ", item.value().scalar_type(), " ",
-                     item.value().sizes(),
-                     item.value().layout() == at::kStrided ? "" : " sparse",
-                     other_device(item.value()), "\n");
+    text += c10::str(
+        item.key(), " ", item.value().scalar_type(), " ", item.value().sizes(),
+        item.value().layout() == at::kStrided ? "" : " sparse",
+        expansion_of(item.value()), other_device(item.value()), "\n");
   return text;
 }
 
@@ -61,24 +69,25 @@ std::string describe(const torch::nn::Module& module) {
   for (const auto& item : module.named_parameters())
     text += description_of_parameter(item.key(), item.value());
   for (const auto& item : module.named_buffers())
-    text +=
-        c10::str("buffer ", item.key(), " ", item.value().scalar_type(), " ",
-                 item.value().sizes(), other_device(item.value()), "\n");
+    text += c10::str("buffer ", item.key(), " ", item.value().scalar_type(),
+                     " ", item.value().sizes(), expansion_of(item.value()),
+                     other_device(item.value()), "\n");
   return text;
 }
 
-[[noreturn]] void refuse_sparse(const std::string& what) {
-  throw InvalidArgument(what +
-                        " cannot be copied to all ranks: it is sparse"
-                        "\n  next:    keep it out of the module, or make it "
-                        "dense: tensor.to_dense()");
+void check_movable(const std::string& name, const at::Tensor& tensor) {
+  auto fault = fault_of_moved(tensor);
+  if (!fault) fault = fault_of_written(without_repeats(tensor));
+  if (fault)
+    throw InvalidArgument(name + " cannot be copied to all ranks: it " +
+                          fault->why + "\n  next:    " + fault->next);
 }
 
-void check_dense(const char* kind,
-                 const torch::OrderedDict<std::string, at::Tensor>& tensors) {
+void check_movable(const char* kind,
+                   const torch::OrderedDict<std::string, at::Tensor>& tensors) {
   for (const auto& item : tensors)
-    if (item.value().defined() && item.value().layout() != at::kStrided)
-      refuse_sparse(std::string(kind) + " " + item.key());
+    if (item.value().defined())
+      check_movable(std::string(kind) + " " + item.key(), item.value());
 }
 
 // Without undefined tensors, which have no elements.
@@ -114,14 +123,15 @@ void run_on_list(const std::vector<at::Tensor>& tensors,
   std::set<const void*> storages;
   std::vector<at::Tensor> contiguous;
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.layout() != at::kStrided) refuse_sparse("a tensor");
+    check_movable("a tensor", tensor);
     const bool first = storages.insert(tensor.storage().data()).second;
     contiguous.push_back(first ? resolved(tensor).contiguous()
                                : tensor.clone(at::MemoryFormat::Contiguous));
   }
   collective(contiguous).wait();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (!contiguous[i].is_same(tensors[i])) tensors[i].copy_(contiguous[i]);
+    if (!contiguous[i].is_same(tensors[i]))
+      copy_elements(contiguous[i], tensors[i]);
     // Peers write without autograd's knowledge. Autograd must know of changed
     // parameters, but not of buffers, so that two forward passes may precede
     // one backward pass.
@@ -174,8 +184,8 @@ void check_one_device(const torch::nn::Module& module) {
 }
 
 void check_dense(const torch::nn::Module& module) {
-  check_dense("parameter", module.named_parameters());
-  check_dense("buffer", module.named_buffers());
+  check_movable("parameter", module.named_parameters());
+  check_movable("buffer", module.named_buffers());
 }
 
 std::vector<at::Tensor> parameters_and_buffers(
@@ -207,6 +217,7 @@ void broadcast_by_name(
                  "the same on every rank",
        .next = "give tensors of the same names, types and shapes on every "
                "rank; their order may differ"});
+  for (const auto& item : named) check_movable(item.key(), item.value());
   broadcast_tensors(group, named.values(), root);
 }
 

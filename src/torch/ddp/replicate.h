@@ -30,8 +30,9 @@ std::string description_of_parameter(const std::string& name,
 // InvalidArgument naming two parameters of `module` that are on two devices.
 void check_one_device(const torch::nn::Module& module);
 
-// InvalidArgument naming the first parameter or buffer of `module` that is
-// sparse.
+// InvalidArgument naming the first parameter or buffer of `module` whose
+// elements ranks cannot exchange: it is sparse, has none (meta), or has several
+// in one place of its memory (unfold(); expand() is taken).
 void check_dense(const torch::nn::Module& module);
 
 // All tensors of a module that must be copied to make two modules equal. Tied
@@ -50,7 +51,8 @@ void broadcast_by_name(
     const torch::OrderedDict<std::string, at::Tensor>& tensors, int root);
 
 // Copies rank `root`'s elements over every other rank's, with one operation per
-// data type; any type is valid. Tensors that are not contiguous are staged.
+// data type; any type is valid. Tensors that are not contiguous, or expanded,
+// are staged.
 // broadcast_even_alone() starts its operations in a group of one too.
 void broadcast_tensors(ProcessGroup& group, at::TensorList tensors, int root);
 void broadcast_even_alone(ProcessGroup& group, at::TensorList tensors,

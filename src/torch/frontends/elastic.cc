@@ -18,6 +18,7 @@
 #include "src/base/log.h"
 #include "src/comm/group/elastic_job.h"
 #include "src/torch/ddp/replicate.h"
+#include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep::elastic {
 namespace {
@@ -185,7 +186,7 @@ void State::restore() {
     at::Tensor now = tensors[i].value();
     const at::Tensor& saved = saved_->tensors.at(i);
     if (are_alike(now, saved))
-      now.copy_(saved);
+      copy_elements(saved, now);
     else
       now.set_data(saved.clone());
   }

@@ -18,6 +18,7 @@
 #include "src/comm/group/same_text.h"
 #include "src/torch/frontends/adasum.h"
 #include "src/torch/reducer/join_announcements.h"
+#include "src/torch/tensor/tensor_fault.h"
 
 namespace lockstep {
 namespace {
@@ -56,12 +57,11 @@ std::shared_ptr<ProcessGroup> given_or_default(
 
 // What this rank alone refuses: the others must not hear of it.
 void check_dense(const at::Tensor& tensor, const char* operation) {
-  if (tensor.defined() && tensor.layout() == at::kStrided) return;
-  throw InvalidArgument(
-      std::string(operation) +
-      ": the tensor is undefined or sparse\n"
-      "  next:    pass tensor.to_dense(), or its indices and values to "
-      "allgather()");
+  if (const auto fault = fault_of_moved(tensor))
+    throw InvalidArgument(std::string(operation) + ": the tensor " +
+                          fault->why + "\n  next:    " + fault->next +
+                          "; a sparse tensor's indices and values can be "
+                          "passed to allgather()");
 }
 
 void announce_all_reduce(const std::shared_ptr<ProcessGroup>& group,
@@ -156,9 +156,11 @@ void check_adasum(ProcessGroup& group, const at::Tensor& tensor) {
        .next = "pass tensors of one type and shape"});
   check_ranks_of_adasum(group, "adasum");
   if (!tensor.is_floating_point())
-    throw InvalidArgument(c10::str("adasum: ", tensor.scalar_type(),
-                                   " is no floating-point type\n"
-                                   "  next:    pass tensor.to(torch::kFloat)"));
+    throw InvalidArgument(
+        c10::str("adasum: ", tensor.scalar_type(),
+                 " is no floating-point type\n", "  next:    ",
+                 tensor.is_complex() ? fault_of_type(tensor.scalar_type()).next
+                                     : "pass tensor.to(torch::kFloat)"));
 }
 
 }  // namespace

@@ -79,7 +79,7 @@ void check_buffers(const torch::nn::Module& module) {
 
 // Copies `from` over `to`, which may be of another type.
 void copy_over(const Tensors& to, const Tensors& from) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
+  for (std::size_t i = 0; i < to.size(); ++i) copy_elements(from[i], to[i]);
 }
 
 }  // namespace
@@ -220,7 +220,7 @@ void LogicalShards::average(Tensors sum, const Tensors& buffers, Marks& marks) {
     if (marks.of_parameter[i] != Marks::kMissing)
       parameters_[i].mutable_grad() = sum[i].to(gradient_type(parameters_[i]));
   for (std::size_t i = 0; i < buffers.size(); ++i)
-    buffers[i].copy_(sum[parameters_.size() + i]);
+    copy_elements(sum[parameters_.size() + i], buffers[i]);
 }
 
 void LogicalShards::check_dense(const Marks& marks) const {

@@ -185,7 +185,7 @@ void ModuleReplicas::refresh_buffers(const Parts& copy) const {
       make_alias(to, from);
     } else {
       take_shape_of(to, from);
-      to.variable_data().copy_(from, /*non_blocking=*/true);
+      copy_elements(from, to.variable_data());
     }
   }
 }

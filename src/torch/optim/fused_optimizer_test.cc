@@ -330,7 +330,9 @@ TEST(FusedOptimizer, SaysWhatItCannotUpdate) {
   EXPECT_THAT(text(SGDOptions(0.1), {weight.narrow(1, 0, 2)}),
               HasSubstr("gaps or overlaps"));
   EXPECT_THAT(text(SGDOptions(0.1), {at::empty({2}, at::kMeta)}),
-              HasSubstr("neither on the CPU"));
+              HasSubstr("on the meta device"));
+  EXPECT_THAT(text(SGDOptions(0.1), {at::ones({2}, at::kComplexFloat)}),
+              HasSubstr("view_as_real"));
 }
 
 TEST(FusedOptimizer, RefusesASparseGradientBeforeAnyParameterChanges) {

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/tensor_buffer.h"
+#include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
@@ -78,8 +79,8 @@ UpdateState read_adam(const ParamState& state) {
   return {state.step(), {state.exp_avg(), state.exp_avg_sq()}};
 }
 
-[[noreturn]] void refuse(const OptimizedParameter& parameter, const char* why,
-                         const char* next) {
+[[noreturn]] void refuse(const OptimizedParameter& parameter,
+                         const std::string& why, const std::string& next) {
   throw InvalidArgument(c10::str(
       "parameter ", parameter.index, " of group ", parameter.group, " (",
       parameter.tensor.scalar_type(), " ", parameter.tensor.sizes(),
@@ -215,11 +216,12 @@ std::optional<ParameterPair> sharing_memory(
 
 ParameterSize size_of_updatable(const OptimizedParameter& parameter) {
   const at::Tensor& tensor = parameter.tensor;
-  if (!tensor.is_cpu() && !tensor.is_cuda())
-    refuse(parameter, "it is neither on the CPU nor on a CUDA device",
+  if (const auto fault = fault_of_moved(tensor))
+    refuse(parameter, "it " + fault->why,
            "use LibTorch's own optimizer for it");
-  if (tensor.layout() != at::kStrided)
-    refuse(parameter, "it is sparse", "use LibTorch's own optimizer for it");
+  if (tensor.is_complex())
+    refuse(parameter, "it " + fault_of_type(tensor.scalar_type()).why,
+           fault_of_type(tensor.scalar_type()).next);
   if (!at::isFloatingType(tensor.scalar_type()) || tensor.element_size() > 8 ||
       tensor.element_size() < 2)
     refuse(parameter,

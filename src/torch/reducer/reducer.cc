@@ -25,6 +25,7 @@
 #include "src/torch/reducer/saved_gradients.h"
 #include "src/torch/reducer/sparse_gradients.h"
 #include "src/torch/tensor/heap_allocator.h"
+#include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"
 
@@ -36,7 +37,8 @@ ParameterSize size_for_plan(const NamedParameter& parameter) {
   try {
     if (!tensor.requires_grad() || !tensor.is_leaf())
       throw InvalidArgument("it is no leaf that requires a gradient");
-    if (tensor.layout() != at::kStrided) throw InvalidArgument("it is sparse");
+    if (const auto fault = fault_of_reduced(tensor, gradient_type(tensor)))
+      throw InvalidArgument("it " + fault->why + "\n  next:    " + fault->next);
     return {.elements = static_cast<std::size_t>(tensor.numel()),
             .type = data_type_of(gradient_type(tensor)),
             .device = buffer_device(tensor)};

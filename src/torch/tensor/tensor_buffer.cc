@@ -3,19 +3,24 @@
 #include <ATen/core/Formatting.h>
 #include <c10/util/StringUtil.h>
 
+#include <string>
+
 #include "lockstep/base/error.h"
 #include "src/comm/operation/current_stream.h"
 #include "src/torch/device/device_streams.h"
+#include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
 namespace {
 
-[[noreturn]] void refuse(const at::Tensor& tensor, const char* why,
-                         const char* next) {
-  throw InvalidArgument(c10::str("a collective cannot work on a tensor of ",
-                                 tensor.scalar_type(), " ", tensor.sizes(),
-                                 ": ", why, "\n  next:    ", next));
+[[noreturn]] void refuse(const at::Tensor& tensor, const TensorFault& fault) {
+  const std::string kind =
+      tensor.defined()
+          ? c10::str("of ", tensor.scalar_type(), " ", tensor.sizes(), " that ")
+          : "that ";
+  throw InvalidArgument(c10::str("a collective cannot work on a tensor ", kind,
+                                 fault.why, "\n  next:    ", fault.next));
 }
 
 void* stream_of_libtorch(Device device) {
@@ -27,9 +32,7 @@ void* stream_of_libtorch(Device device) {
 
 Device buffer_device(const at::Tensor& tensor) {
   if (tensor.is_cpu()) return {};
-  if (!tensor.is_cuda())
-    refuse(tensor, "it is neither on the CPU nor on a CUDA device",
-           "pass tensor.cpu()");
+  if (const auto fault = fault_of_moved(tensor)) refuse(tensor, *fault);
   [[maybe_unused]] static const bool streams_are_libtorchs = [] {
     set_current_stream(&stream_of_libtorch);
     return true;
@@ -58,11 +61,9 @@ DataType data_type_of(at::ScalarType type) {
     case at::kBool:
       return DataType::kBool;
     default:  // LibTorch's own enum, which may grow
-      throw InvalidArgument(c10::str(
-          "collectives do not support the tensor type ", type,
-          "; they support Float, Double, Half, BFloat16, Char, Byte, Int, "
-          "Long and Bool"
-          "\n  next:    convert the tensor with to()"));
+      const TensorFault fault = fault_of_type(type);
+      throw InvalidArgument("a collective cannot work on a tensor that " +
+                            fault.why + "\n  next:    " + fault.next);
   }
 }
 
@@ -91,18 +92,15 @@ at::ScalarType scalar_type_of(DataType type) {
 }
 
 Buffer view(const at::Tensor& tensor) {
-  if (!tensor.defined())
-    throw InvalidArgument("a collective cannot work on an undefined tensor");
-  if (tensor.layout() != at::kStrided)
-    refuse(tensor, "it is sparse", "pass tensor.to_dense()");
+  if (const auto fault = fault_of_moved(tensor)) refuse(tensor, *fault);
   if (!tensor.is_contiguous())
-    refuse(tensor, "its elements are not contiguous",
-           "pass tensor.contiguous(), and copy the result back");
+    refuse(tensor, {"has elements that are not contiguous",
+                    "pass tensor.contiguous(), and copy the result back"});
   if (!holds_its_elements(tensor))
     refuse(tensor,
-           "its memory does not hold its elements: it is negated, conjugated "
-           "or zero without memory",
-           "pass tensor.clone(), and copy the result back");
+           {"is negated, conjugated or zero without memory: its memory does "
+            "not hold its elements",
+            "pass tensor.clone(), and copy the result back"});
   return {tensor.data_ptr(), tensor.numel(), data_type_of(tensor.scalar_type()),
           buffer_device(tensor)};
 }

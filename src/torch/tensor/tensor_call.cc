@@ -17,6 +17,7 @@
 #include "src/base/mutex.h"
 #include "src/comm/operation/pending_work.h"
 #include "src/torch/device/device_streams.h"
+#include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
@@ -29,23 +30,6 @@ std::string text_of(Argument name) {
 // Whether the operation can use the memory directly.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.is_contiguous() && holds_its_elements(tensor);
-}
-
-// Whether two elements may share memory. Without overlap each dimension, from
-// the smallest stride on, steps over the whole reach of those before it.
-// Returns true for some exotic layouts without overlap.
-bool may_overlap(const at::Tensor& tensor) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // stride, size
-  for (std::int64_t i = 0; i < tensor.dim(); ++i)
-    if (tensor.size(i) > 1)
-      steps.emplace_back(tensor.stride(i), tensor.size(i));
-  std::ranges::sort(steps);
-  std::int64_t reach = 0;
-  for (const auto& [stride, size] : steps) {
-    if (stride <= reach) return true;
-    reach += stride * (size - 1);
-  }
-  return false;
 }
 
 at::Tensor empty_contiguous(const at::Tensor& like) {
@@ -201,42 +185,17 @@ void TensorCall::refuse(Argument name, const std::string& why,
 }
 
 void TensorCall::check(const at::Tensor& tensor, Argument name) const {
-  if (!tensor.defined())
-    refuse(name, "is an undefined tensor",
-           "make it first, for example with at::empty(); ranks that only "
-           "receive need memory too");
-  if (tensor.layout() != at::kStrided)
-    refuse(name, "is sparse", "pass tensor.to_dense()");
-  if (!tensor.is_cpu() && !tensor.is_cuda())
-    refuse(name,
-           c10::str("is on ", tensor.device(),
-                    ", neither the CPU nor a CUDA device"),
-           "pass tensor.cpu(), and copy the result back");
-  if (tensor.is_complex())
-    refuse(name, c10::str("is of complex type ", tensor.scalar_type()),
-           "pass at::view_as_real(tensor), the same memory as pairs of real "
-           "numbers; sums and moves mean the same there");
-  try {
-    static_cast<void>(data_type_of(tensor.scalar_type()));
-  } catch (const InvalidArgument&) {
-    refuse(name, c10::str("is of type ", tensor.scalar_type()),
-           "convert it with to(); collectives know Float, Double, Half, "
-           "BFloat16, Char, Byte, Int, Long and Bool");
-  }
+  const at::ScalarType type =
+      tensor.defined() ? tensor.scalar_type() : at::kFloat;
+  if (const auto fault = fault_of_reduced(tensor, type))
+    refuse(name, fault->why, fault->next);
 }
 
 void TensorCall::check_writable(const at::Tensor& tensor, Argument name) {
   check(tensor, name);
-  if (tensor._is_zerotensor())
-    refuse(name, "is written, but is zeros without memory",
-           "pass tensor.clone()");
+  if (const auto fault = fault_of_written(tensor))
+    refuse(name, fault->why, fault->next);
   if (tensor.numel() == 0) return;
-  if (may_overlap(tensor))
-    refuse(name,
-           c10::str("is written, but several of its elements share memory: "
-                    "shape ",
-                    tensor.sizes(), ", strides ", tensor.strides()),
-           "pass tensor.contiguous(); expand() and unfold() make such tensors");
   const void* const first = tensor.const_data_ptr();
   if (!written_.insert(first).second)
     refuse(name, "begins where another tensor that is written begins",

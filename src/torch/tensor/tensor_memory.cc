@@ -27,6 +27,21 @@ void resolve_gradient(const at::Tensor& parameter) {
   gradient = gradient.clone();
 }
 
+at::Tensor without_repeats(at::Tensor tensor) {
+  for (std::int64_t i = 0; i < tensor.dim(); ++i)
+    if (tensor.stride(i) == 0 && tensor.size(i) > 1)
+      tensor = tensor.narrow(i, 0, 1);
+  return tensor;
+}
+
+void copy_elements(const at::Tensor& from, const at::Tensor& to) {
+  const at::Tensor place = without_repeats(to);
+  at::Tensor elements = from;
+  for (std::int64_t i = 0; i < to.dim(); ++i)
+    elements = elements.narrow(i, 0, place.size(i));
+  place.copy_(elements);
+}
+
 bool is_exclusive(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.storage().use_count() == 1;
 }

@@ -28,6 +28,15 @@ at::Tensor resolved(const at::Tensor& tensor);
 // The same for the .grad of `parameter`, which becomes the copy.
 void resolve_gradient(const at::Tensor& parameter);
 
+// The elements that expand() has not repeated: a tensor that shares the memory,
+// and repeats none along a dimension.
+at::Tensor without_repeats(at::Tensor tensor);
+
+// Copies the elements of `from` to `to`, which has its shape and may be
+// expanded: then it gets the first of what it repeats. at::Tensor::copy_()
+// refuses that.
+void copy_elements(const at::Tensor& from, const at::Tensor& to);
+
 // Whether no other tensor uses the memory.
 bool is_exclusive(const at::Tensor& tensor);
 

@@ -136,6 +136,19 @@ TEST(TensorMemory, IsResolvedOnlyWhereItHasTo) {
   });
 }
 
+TEST(TensorMemory, TakesTheElementsOfAnotherAlsoIfExpanded) {
+  const at::Tensor expanded =
+      at::zeros({2, 1, 3}).expand({2, 4, 3}).transpose(0, 1);
+  const at::Tensor elements =
+      wave({2, 1, 3}, 0).expand({2, 4, 3}).transpose(0, 1).contiguous();
+  copy_elements(elements, expanded);
+  EXPECT_TRUE(expanded.equal(elements));
+  EXPECT_EQ(without_repeats(expanded).numel(), 6);
+  const at::Tensor plain = at::zeros({4, 2, 3}, at::kDouble);
+  copy_elements(elements, plain);
+  EXPECT_TRUE(plain.to(at::kFloat).equal(elements));
+}
+
 TEST(TensorMemory, IsRefusedWhereOthersAreToReadItAsItIs) {
   for (const at::Tensor& tensor :
        {wave({3}, 0)._neg_view(), at::_efficientzerotensor({3}, at::kFloat)})

@@ -29,6 +29,10 @@ class BrokenImages {
 
   void add(std::span<const BrokenSample> samples);
 
+  // All ranks' images by their index, with the first line of each error. Every
+  // rank gets the same.
+  std::map<std::int64_t, std::string> of_all_ranks(ProcessGroup& group) const;
+
   // Counts all ranks' images, in a sentence with the error of the first;
   // nothing if all could be read. Every rank gets the same.
   std::optional<std::string> summary(ProcessGroup& group) const;

@@ -3,11 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <string_view>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/out_of_memory.h"
@@ -121,6 +123,64 @@ at::Tensor merge(const at::Tensor& own, const Blocks& blocks,
       .narrow(0, 0, blocks.samples());
 }
 
+// This rank's predictions, a row per sample.
+class PredictedRows {
+ public:
+  PredictedRows(std::int64_t rows, const EvaluationOptions& options)
+      : classes_(at::zeros({rows, 2}, at::kLong)),
+        shares_(
+            at::zeros({rows, 1 + (options.probabilities ? options.classes : 0)},
+                      at::kFloat)) {}
+
+  void add(const at::Tensor& logits, const at::Tensor& labels) {
+    const std::int64_t count = labels.size(0);
+    const at::Tensor broken = labels.eq(kBrokenLabel).unsqueeze(1);
+    const at::Tensor all = logits.softmax(1);
+    const auto [most, predicted] = all.max(1);
+    classes_.narrow(0, done_, count)
+        .copy_(at::stack({labels, predicted}, 1).masked_fill(broken, kNoLabel));
+    const at::Tensor own = shares_.narrow(0, done_, count);
+    own.select(1, 0).copy_(most);
+    if (own.size(1) > 1) own.slice(1, 1).copy_(all);
+    own.masked_fill_(broken, std::numeric_limits<double>::quiet_NaN());
+    done_ += count;
+  }
+
+  // Labels and predictions.
+  const at::Tensor& classes() const { return classes_; }
+  // The predictions' probabilities, then those of all classes.
+  const at::Tensor& shares() const { return shares_; }
+
+ private:
+  at::Tensor classes_;
+  at::Tensor shares_;
+  std::int64_t done_ = 0;
+};
+
+// The broken samples of all ranks.
+std::vector<BrokenSample> checked(const std::vector<BrokenSample>& own,
+                                  const EvaluationOptions& options,
+                                  ProcessGroup& group) {
+  BrokenImages images({"image", "left out"});
+  images.add(own);
+  std::vector<BrokenSample> all;
+  for (const auto& [index, message] : images.of_all_ranks(group))
+    all.push_back({index, message});
+  std::vector<std::int64_t> most{std::ssize(own)};
+  group.all_reduce(view(most), ReduceOp::kMax, {.label = "broken images"})
+      .wait();
+  if (most[0] <= options.max_broken) return all;
+  std::string text =
+      "cannot predict: " + std::to_string(all.size()) +
+      (all.size() == 1 ? " sample is broken" : " samples are broken");
+  for (const BrokenSample& sample : all) text += "\n  " + sample.message;
+  throw InvalidArgument(
+      text +
+      "\n  next:    repair or remove them, or leave their rows empty with "
+      "--max-broken " +
+      std::to_string(most[0]) + " (EvaluationOptions::max_broken)");
+}
+
 MemoryUser memory_user(ProcessGroup& group, at::Device device) {
   return {.group = group,
           .device = device,
@@ -192,40 +252,30 @@ Predictions predict(const Forward& forward, const SampleSource& samples,
                     const EvaluationOptions& options) try {
   const auto group = group_of(options);
   const Blocks blocks(samples, options, *group);
-  const std::int64_t rows = blocks.count_of_rank() * blocks.size();
-  // Labels and predictions; the predictions' probabilities, then those of all
-  // classes.
-  const at::Tensor classes = at::zeros({rows, 2}, at::kLong);
-  const at::Tensor shares = at::zeros(
-      {rows, 1 + (options.probabilities ? options.classes : 0)}, at::kFloat);
-  DeviceBatches batches(samples, options.device, options.memory_format);
-  Loader loader(samples, blocks.indices(),
+  PredictedRows rows(blocks.count_of_rank() * blocks.size(), options);
+  // All are read, so that the error can name all that are broken.
+  const ReadableSamples readable(samples, samples.size());
+  DeviceBatches batches(readable, options.device, options.memory_format);
+  Loader loader(readable, blocks.indices(),
                 {.batch_size = blocks.size(),
                  .workers = options.workers,
                  .elements = batches.elements()});
-  std::int64_t done = 0;
-  for_each_output(
-      loader, batches, forward, group->timeout(),
-      [&](const at::Tensor& logits, const at::Tensor& labels) {
-        check_logits(logits, labels, options.classes);
-        const std::int64_t count = labels.size(0);
-        const at::Tensor all = logits.softmax(1);
-        const auto [most, predicted] = all.max(1);
-        classes.narrow(0, done, count).copy_(at::stack({labels, predicted}, 1));
-        const at::Tensor own = shares.narrow(0, done, count);
-        own.select(1, 0).copy_(most);
-        if (options.probabilities) own.slice(1, 1).copy_(all);
-        done += count;
-      });
-  const at::Tensor all_classes = merge(classes, blocks, *group);
-  const at::Tensor all_shares = merge(shares, blocks, *group);
+  for_each_output(loader, batches, forward, group->timeout(),
+                  [&](const at::Tensor& logits, const at::Tensor& labels) {
+                    check_logits(logits, labels, options.classes);
+                    rows.add(logits, labels);
+                  });
+  const auto broken = checked(readable.broken(), options, *group);
+  const at::Tensor all_classes = merge(rows.classes(), blocks, *group);
+  const at::Tensor all_shares = merge(rows.shares(), blocks, *group);
   if (group->rank() != 0) return {};
   return {.labels = all_classes.select(1, 0).contiguous(),
           .predicted = all_classes.select(1, 1).contiguous(),
           .probability = all_shares.select(1, 0).contiguous(),
           .probabilities = options.probabilities
                                ? all_shares.slice(1, 1).contiguous()
-                               : at::Tensor()};
+                               : at::Tensor(),
+          .broken = broken};
 } catch (...) {
   rethrow_out_of_memory(memory_user(*group_of(options), options.device));
 }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <future>
 
@@ -38,6 +39,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr std::int64_t kSamples = 103;  // ten blocks of ten, and a short one
 
@@ -200,19 +202,20 @@ TEST_F(EvaluationOfAModel, LeavesTheModelAsItWas) {
   });
 }
 
+// Every tenth block's first, so that all ranks have some.
+struct Broken final : SampleSource {
+  explicit Broken(const SampleSource& from) : samples(from) {}
+  std::int64_t size() const override { return samples.size(); }
+  ImageShape shape() const override { return samples.shape(); }
+  std::int64_t read(std::int64_t index, std::uint64_t epoch,
+                    std::span<float> image) const override {
+    if (index % 20 == 0) throw InvalidArgument("truncated");
+    return samples.read(index, epoch, image);
+  }
+  const SampleSource& samples;
+};
+
 TEST_F(EvaluationOfAModel, LeavesOutTheBrokenSamplesThatArePermitted) {
-  // Every tenth block's first, so that all ranks have some.
-  struct Broken final : SampleSource {
-    explicit Broken(const SampleSource& from) : samples(from) {}
-    std::int64_t size() const override { return samples.size(); }
-    ImageShape shape() const override { return samples.shape(); }
-    std::int64_t read(std::int64_t index, std::uint64_t epoch,
-                      std::span<float> image) const override {
-      if (index % 20 == 0) throw InvalidArgument("truncated");
-      return samples.read(index, epoch, image);
-    }
-    const SampleSource& samples;
-  };
   const Broken samples(samples_);
   for (const int ranks : {1, 2, 3})
     run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
@@ -230,6 +233,41 @@ TEST_F(EvaluationOfAModel, LeavesOutTheBrokenSamplesThatArePermitted) {
     few.max_broken = 5;
     EXPECT_THAT(error_text([&] { evaluate(*model(), samples, few); }),
                 HasSubstr("more than 5 samples"));
+  });
+}
+
+TEST_F(EvaluationOfAModel, PredictsWithEmptyRowsForBrokenSamples) {
+  const Predictions whole = predictions_on(1, options(nullptr));
+  const Broken samples(samples_);
+  for (const int ranks : {1, 3})
+    run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
+      EvaluationOptions permitting = options(group);
+      permitting.max_broken = 6;
+      permitting.probabilities = true;
+      const Predictions found = predict(*model(), samples, permitting);
+      if (group->rank() != 0) return;
+      ASSERT_EQ(found.broken.size(), 6u);
+      EXPECT_EQ(found.broken[5].index, 100);
+      EXPECT_EQ(found.broken[5].message, "truncated");
+      for (std::int64_t i = 0; i < kSamples; ++i) {
+        const bool broken = i % 20 == 0;
+        const auto expected =
+            broken ? kNoLabel : whole.predicted[i].item<std::int64_t>();
+        EXPECT_EQ(found.predicted[i].item<std::int64_t>(), expected) << i;
+        EXPECT_EQ(std::isnan(found.probability[i].item<float>()), broken);
+        EXPECT_EQ(found.probabilities[i].isnan().all().item<bool>(), broken);
+      }
+    });
+}
+
+TEST_F(EvaluationOfAModel, NamesAllBrokenSamplesThatItDoesNotPredict) {
+  const Broken samples(samples_);
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    const std::string error =
+        error_text([&] { predict(*model(), samples, options(group)); });
+    EXPECT_THAT(error, StartsWith("cannot predict: 6 samples are broken\n"
+                                  "  truncated\n  truncated\n"));
+    EXPECT_THAT(error, HasSubstr("--max-broken 3"));
   });
 }
 
@@ -406,6 +444,26 @@ TEST_F(ModelInAFile, GivesNoWeightsToAnotherModel) {
   const auto as_made = make_model("mlp", {.hidden = {12, 8, 5}, .seed = 4});
   for (const auto& [name, tensor] : tensors_of(*as_made))
     EXPECT_TRUE(tensors_of(*ours).at(name).equal(tensor)) << name;
+}
+
+TEST(PredictionFile, LeavesTheRowOfABrokenSampleEmpty) {
+  const std::array<std::int64_t, 2> predicted{kNoLabel, 1};
+  const std::array<std::int64_t, 2> labels{kNoLabel, 0};
+  const std::array<float, 2> probability{NAN, 0.75F};
+  const std::array<float, 4> probabilities{NAN, NAN, 0.25F, 0.75F};
+  PredictionTable table{.labels = {},
+                        .predicted = predicted,
+                        .probability = probability,
+                        .paths = {"a", "b"}};
+  EXPECT_EQ(to_csv(table),
+            "index,path,predicted,probability\n0,a,,\n1,b,1,0.75\n");
+  table.labels = labels;
+  table.probabilities = probabilities;
+  table.class_names = {"cat", "dog"};
+  EXPECT_EQ(to_csv(table),
+            "index,path,label,predicted,class,probability,cat,dog\n"
+            "0,a,,,,,,\n"
+            "1,b,0,1,dog,0.75,0.25,0.75\n");
 }
 
 TEST_F(EvaluationOfAModel, PredictsImagesWithoutLabels) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 namespace {
@@ -67,8 +68,13 @@ std::string to_csv(const PredictionTable& table) {
   for (std::size_t sample = 0; sample < table.predicted.size(); ++sample) {
     append(text, sample);
     if (!table.paths.empty()) text += "," + field(table.paths[sample]);
-    if (labelled) append(text += ",", table.labels[sample]);
     const std::int64_t predicted = table.predicted[sample];
+    if (predicted == kNoLabel) {
+      text.append((labelled ? 3U : 2U) + (named ? 1U : 0U) + more, ',');
+      text += "\n";
+      continue;
+    }
+    if (labelled) append(text += ",", table.labels[sample]);
     append(text += ",", predicted);
     if (named)
       text += "," + field(table.class_names.at(static_cast<size_t>(predicted)));

@@ -5,8 +5,9 @@
 //
 // The class is the predicted one's name, if names are given. Samples that are
 // files have a column "path" after the index. Without labels the label column
-// is omitted. Floating-point numbers are the shortest that parse to the same
-// float32, so equal predictions give equal bytes.
+// is omitted. A sample of which nothing was predicted, because it is broken,
+// has empty fields. Floating-point numbers are the shortest that parse to the
+// same float32, so equal predictions give equal bytes.
 //
 // Errors:  InvalidArgument for columns of different lengths.
 #pragma once
@@ -18,9 +19,9 @@
 
 namespace lockstep {
 
-// Columns; borrowed. `labels` may be empty, `probability` is that of the
-// predicted class, `probabilities` is empty or holds those of all classes,
-// sample by sample.
+// Columns; borrowed. `labels` may be empty, `predicted` is kNoLabel for a
+// broken sample, `probability` is that of the predicted class, `probabilities`
+// is empty or holds those of all classes, sample by sample.
 struct PredictionTable {
   std::span<const std::int64_t> labels;
   std::span<const std::int64_t> predicted;

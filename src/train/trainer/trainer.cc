@@ -433,7 +433,8 @@ StartRecord Run::start_record(const TrainingResult& result) const {
           .ranks = ranks,
           .backend = std::string(group_.backend()),
           .libtorch_version = TORCH_VERSION,
-          .dataset = data_.facts.title,
+          .dataset = data_.facts.title +
+                     (data_.folders.empty() ? "" : " (" + data_.folders + ")"),
           .train_images = data_.train->size(),
           .test_images = data_.test->size(),
           .model = options_.model,

@@ -57,6 +57,7 @@ TrainingData load_folder(const fs::path& directory,
           .test = splits.test,
           .files = std::to_string(splits.train->listing_checksum()) + "-" +
                    std::to_string(splits.test->listing_checksum()),
+          .folders = "train + " + splits.test_folder,
           .decoding = options.exact_pixels ? "exact" : "scaled",
           .contents = {}};
 }
@@ -97,6 +98,7 @@ TrainingData training_data_of(std::shared_ptr<const DatasetSplits> splits,
           .train = owning(augmented(train, options)),
           .test = owning(std::make_shared<const ImageSamples>(splits->test)),
           .files = {},
+          .folders = {},
           .decoding = {},
           .contents = checksum_of(train)};
 }

@@ -24,6 +24,8 @@ struct TrainingData {
   // Stands for the names of all files, which order the samples: ranks must have
   // the same. Empty for a data set in memory.
   std::string files;
+  // The names of the folders of training and test images; as above empty.
+  std::string folders;
   // How the files of training images are decoded: "exact" or "scaled"; as above
   // empty.
   std::string decoding;
