@@ -87,7 +87,7 @@ TensorArchive saved_by(int ranks) {
 }
 
 // The error on one rank, whose state must be unchanged.
-std::string refusal_of(const TensorArchive& checkpoint) {
+std::string refusal_of_checkpoint(const TensorArchive& checkpoint) {
   std::string text;
   run_ranks("shm", 1, [&](const Group& group) {
     Small run(group, 4);
@@ -263,7 +263,7 @@ TEST(Restoring, RefusesWhatGeneratorAndScalerCannotTakeUnchanged) {
   const auto refusal = [&](const std::string& name, const at::Tensor& tensor) {
     TensorArchive checkpoint = whole;
     checkpoint.tensors[name] = tensor;
-    return refusal_of(checkpoint);
+    return refusal_of_checkpoint(checkpoint);
   };
   const std::string generator = "rank.0.generator.numbers";
   const at::Tensor state = whole.tensors.at(generator);
@@ -292,7 +292,7 @@ TEST(Restoring, RefusesANumberOfRanksThatIsNone) {
   for (const char* number :
        {"0", "-1", "x", "", "1x", " 1", "1.0", "99999999999999999999"}) {
     checkpoint.metadata["lockstep.ranks"] = number;
-    EXPECT_THAT(refusal_of(checkpoint),
+    EXPECT_THAT(refusal_of_checkpoint(checkpoint),
                 AllOf(HasSubstr("the checkpoint \"the file\" claims that \"" +
                                 std::string(number) + "\" ranks saved it"),
                       HasSubstr("next:")));
