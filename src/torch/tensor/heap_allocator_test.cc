@@ -13,7 +13,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kLarge = kLeastHeapTensor / sizeof(float);
+constexpr std::int64_t kLargeElements = kLeastHeapTensor / sizeof(float);
 
 std::shared_ptr<Heap> heap_in_use(std::size_t bytes = std::size_t{1} << 30) {
   const auto heap = Heap::create({.bytes = bytes});
@@ -28,9 +28,9 @@ bool lies_in(const Heap& heap, const at::Tensor& tensor) {
 TEST(HeapAllocator, GivesLargeTensorsMemoryOfTheHeapAndTakesItBack) {
   const auto heap = heap_in_use();
   {
-    const at::Tensor large = torch::ones({kLarge});
+    const at::Tensor large = torch::ones({kLargeElements});
     EXPECT_TRUE(lies_in(*heap, large));
-    EXPECT_FALSE(lies_in(*heap, torch::ones({kLarge - 1})));
+    EXPECT_FALSE(lies_in(*heap, torch::ones({kLargeElements - 1})));
     EXPECT_GE(heap->bytes_in_use(), large.nbytes());
   }
   EXPECT_EQ(heap->bytes_in_use(), 0u);
@@ -38,39 +38,40 @@ TEST(HeapAllocator, GivesLargeTensorsMemoryOfTheHeapAndTakesItBack) {
 
 TEST(HeapAllocator, GivesTheNextStepTheMemoryOfTheLast) {
   const auto heap = heap_in_use();
-  const void* const first = torch::empty({kLarge}).const_data_ptr();
-  EXPECT_EQ(torch::empty({kLarge}).const_data_ptr(), first);
+  const void* const first = torch::empty({kLargeElements}).const_data_ptr();
+  EXPECT_EQ(torch::empty({kLargeElements}).const_data_ptr(), first);
 }
 
 TEST(HeapAllocator, FallsBackToLibTorchsOwnWhenTheHeapIsFull) {
   const auto heap = heap_in_use(4 * kLeastHeapTensor);
   std::vector<at::Tensor> tensors;
-  for (int i = 0; i < 10; ++i) tensors.push_back(torch::full({kLarge}, i));
+  for (int i = 0; i < 10; ++i)
+    tensors.push_back(torch::full({kLargeElements}, i));
   EXPECT_TRUE(lies_in(*heap, tensors.front()));
   EXPECT_FALSE(lies_in(*heap, tensors.back()));
   for (int i = 0; i < 10; ++i) {
     EXPECT_EQ(tensors[static_cast<std::size_t>(i)].sum().item<double>(),
-              i * static_cast<double>(kLarge));
+              i * static_cast<double>(kLargeElements));
   }
 }
 
 TEST(HeapAllocator, GivesDetachedMemoryToNoOtherTensor) {
   const auto heap = heap_in_use();
-  at::Tensor before = torch::full({kLarge}, 3);
+  at::Tensor before = torch::full({kLargeElements}, 3);
   const void* const memory = before.const_data_ptr();
   heap->detach(static_cast<const std::byte*>(memory), before.nbytes());
   EXPECT_TRUE((before == 3).all().item<bool>());
   before.reset();
-  const at::Tensor after = torch::ones({kLarge});
+  const at::Tensor after = torch::ones({kLargeElements});
   EXPECT_TRUE(lies_in(*heap, after));
   EXPECT_NE(after.const_data_ptr(), memory);
 }
 
 TEST(HeapAllocator, TakesBackTensorsOfAnEarlierHeap) {
   const auto earlier = heap_in_use();
-  at::Tensor tensor = torch::ones({kLarge});
+  at::Tensor tensor = torch::ones({kLargeElements});
   const auto later = heap_in_use();
-  EXPECT_TRUE(lies_in(*later, torch::ones({kLarge})));
+  EXPECT_TRUE(lies_in(*later, torch::ones({kLargeElements})));
   tensor.reset();
   EXPECT_EQ(earlier->bytes_in_use(), 0u);
 }
@@ -89,7 +90,7 @@ TEST(HeapAllocator, LetsAnyThreadFreeATensor) {
   const auto heap = heap_in_use();
   std::vector<std::jthread> threads;
   for (int i = 0; i < 50; ++i) {
-    at::Tensor tensor = torch::full({kLarge + i}, i);
+    at::Tensor tensor = torch::full({kLargeElements + i}, i);
     threads.emplace_back([tensor = std::move(tensor), i] {
       EXPECT_EQ(tensor[0].item<int>(), i);
     });
@@ -100,10 +101,11 @@ TEST(HeapAllocator, LetsAnyThreadFreeATensor) {
 
 TEST(HeapAllocator, KeepsWhatATensorHoldsWhenItGrows) {
   const auto heap = heap_in_use();
-  at::Tensor tensor = torch::arange(kLarge);
-  tensor.resize_({4 * kLarge});
+  at::Tensor tensor = torch::arange(kLargeElements);
+  tensor.resize_({4 * kLargeElements});
   EXPECT_TRUE(lies_in(*heap, tensor));
-  EXPECT_EQ(tensor[kLarge - 1].item<std::int64_t>(), kLarge - 1);
+  EXPECT_EQ(tensor[kLargeElements - 1].item<std::int64_t>(),
+            kLargeElements - 1);
 }
 
 // A network that allocates and frees activations of many sizes; the same steps

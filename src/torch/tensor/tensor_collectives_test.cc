@@ -230,7 +230,7 @@ TEST(TensorCollectivesOfObjects, GatherAndScatter) {
 
 // Issue 43, point 19.
 TEST(TensorCollectivesOfObjects, CarryOfAViewItsOwnElements) {
-  run_ranks(kBackend, kRanks, [](const Group& group) {
+  run_ranks(kBackend, kCallers, [](const Group& group) {
     const at::Tensor large = wave({200, 300}, group->rank());
     const at::Tensor row = large.select(0, 7).requires_grad_();
     const at::Tensor whole = wave({5}, 0);
@@ -252,7 +252,7 @@ TEST(TensorCollectivesOfObjects, CarryOfAViewItsOwnElements) {
       EXPECT_EQ(parts[2].toInt(), 3);
     }
     const at::Tensor kept =
-        scatter_object_list(*group, std::vector<c10::IValue>(kRanks, row), 1)
+        scatter_object_list(*group, std::vector<c10::IValue>(kCallers, row), 1)
             .toTensor();
     EXPECT_EQ(kept.storage().nbytes(), kept.nbytes());
     EXPECT_TRUE(kept.equal(wave({200, 300}, 1).select(0, 7)));
