@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/number_in.h"
 #include "src/base/version.h"
-#include "src/store/store_protocol.h"
+#include "src/store/token_proof.h"
 #include "src/tools/job/flags.h"
 
 namespace lockstep {
@@ -258,11 +258,8 @@ JoinTimes join_times_of(const NodeFlags& flags) {
 
 std::string token_of_hosts(const EnvironmentLookup& lookup) {
   std::string token = lookup("LOCKSTEP_TOKEN").value_or("");
-  if (token.size() <= kMaxTokenBytes) return token;
-  throw InvalidArgument(fmt::format(
-      "LOCKSTEP_TOKEN has {} bytes, but at most {} are allowed: set "
-      "a shorter secret, the same on every host",
-      token.size(), kMaxTokenBytes));
+  check_token(token);
+  return token;
 }
 
 std::vector<std::string> ignored_flags(const NodeFlags& flags) {
