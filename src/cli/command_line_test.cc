@@ -168,7 +168,7 @@ TEST(CommandLine, RunRefusesATokenThatIsTooLongOnEveryHost) {
   for (const char* rank : {"0", "1"})
     EXPECT_THAT(error_of({"run", "--nnodes=2", "--rdzv-endpoint=a:1",
                           "--node-rank", rank, "./program"}),
-                HasSubstr("LOCKSTEP_TOKEN has 257 bytes, but at most 256"));
+                HasSubstr("LOCKSTEP_TOKEN, has 257 bytes; it may have at most 256"));
 }
 
 TEST(CommandLine, StatusTakesAJob) {
