@@ -30,7 +30,8 @@ Fingerprint fingerprint_with_names(const NamedTensorList& tensors) {
 constexpr char kUsualOfParameters[] =
     "on some ranks the program changed gradients after backward(), such as by "
     "clipping, gave a parameter other memory, or loaded or changed weights; or "
-    "the optimizer's options or state differ between ranks";
+    "the optimizer's options or state differ between ranks; or ranks compute "
+    "with other CPUs or thread counts, which round differently";
 constexpr char kUsualOfBuffers[] =
     "forward() registers or replaces buffers on some ranks only";
 constexpr char kNext[] =
@@ -58,22 +59,23 @@ bool ReplicaWatch::is_due() const {
 
 // Copies, since forward() is about to change them.
 void ReplicaWatch::buffers_are_equal(const NamedTensorList& buffers) {
-  buffers_.clear();
+  buffers_.emplace();
   for (const auto& [name, tensor] : buffers)
-    buffers_.emplace_back("buffer " + name, tensor.detach().clone());
-  has_buffers_ = true;
+    buffers_->emplace_back("buffer " + name, tensor.detach().clone());
 }
 
 std::optional<Work> ReplicaWatch::pass_begins(ProcessGroup& order, Part part) {
   compares_ = is_due();
   ++pass_;
+  compared_buffers_ = std::exchange(buffers_, std::nullopt);
   if (!compares_) return std::nullopt;
-  Record own{.has_buffers = has_buffers_ ? 1U : 0U};
+  Record own{.has_buffers = compared_buffers_ ? 1U : 0U};
   if (part == Part::kAbsent) {
     own.is_absent = 1;
   } else {
     own.parameters = fingerprint_with_names(list_parameters_());
-    own.buffers = fingerprint_with_names(buffers_);
+    if (compared_buffers_)
+      own.buffers = fingerprint_with_names(*compared_buffers_);
   }
   records_.assign(static_cast<std::size_t>(order.size()), {});
   auto& mine = records_[static_cast<std::size_t>(order.rank())];
@@ -85,14 +87,13 @@ std::optional<Work> ReplicaWatch::pass_begins(ProcessGroup& order, Part part) {
 
 void ReplicaWatch::pass_ends(ProcessGroup& order) {
   if (!std::exchange(compares_, false)) return;
-  NamedTensorList buffers = std::exchange(buffers_, {});
-  has_buffers_ = false;
+  const auto buffers = std::exchange(compared_buffers_, std::nullopt);
   if (std::ranges::any_of(records_, &Record::is_absent)) return;
   const bool with_buffers = std::ranges::all_of(records_, &Record::has_buffers);
   if (!all_equal(&Record::parameters))
     throw_difference(order, list_parameters_(), kUsualOfParameters);
   if (with_buffers && !all_equal(&Record::buffers))
-    throw_difference(order, buffers, kUsualOfBuffers);
+    throw_difference(order, *buffers, kUsualOfBuffers);
   last_equal_ = pass_;
 }
 

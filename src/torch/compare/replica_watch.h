@@ -7,8 +7,9 @@
 // 40 bytes per rank, travel beside the pass's first reduction, so that no rank
 // waits for them. The rest costs only passes whose hashes differ.
 //
-// Both lists are made anew for each comparison: what a wrapper remembers of a
-// module is what has gone wrong.
+// A wrapper of a module lists both anew for each comparison: what it remembers
+// of the module is what has gone wrong. An optimizer has its parameters alone,
+// and no buffers.
 //
 // Threads: single-threaded. Every rank calls it in the same passes.
 // Errors:  InvalidArgument for a negative period. From pass_ends(): Mismatch on
@@ -56,7 +57,7 @@ class ReplicaWatch {
  private:
   // One rank's.
   struct Record {
-    Fingerprint parameters, buffers;  // names included
+    Fingerprint parameters{}, buffers{};  // names included
     std::uint32_t has_buffers = 0, is_absent = 0;
   };
 
@@ -70,10 +71,10 @@ class ReplicaWatch {
   List list_parameters_;
   std::int64_t pass_ = 0;
   std::optional<std::int64_t> last_equal_;
-  NamedTensorList buffers_;  // copies, for the next pass that is compared
-  bool has_buffers_ = false;
+  std::optional<NamedTensorList> buffers_;  // copies, for the next pass
   // Of the pass under way, if it is compared.
   bool compares_ = false;
+  std::optional<NamedTensorList> compared_buffers_;
   std::vector<Record> records_;  // by rank
 };
 

@@ -72,11 +72,27 @@ TEST(ReplicaWatch, ThrowsOnEveryRankInTheFirstComparedPassAfterADivergence) {
 }
 
 TEST(ReplicaWatch, SaysNothingOfReplicasThatStayEqual) {
+  for (const char* backend : {kBackend, "gloo", "reference"})
+    run_ranks(backend, 2, [](const Group& group) {
+      auto model = DistributedDataParallel(
+          NetWithBatchNorm(), {.group = group, .compare_replicas_every = 1});
+      auto optimizer = sgd(model.parameters());
+      EXPECT_EQ(train_with(model, optimizer, group, 10, [] {}), "no error");
+    });
+}
+
+// The copies of buffers for a comparison that does not come are dropped.
+TEST(ReplicaWatch, SaysNothingOfBuffersThatNoPassComparesWithinJoin) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model = DistributedDataParallel(
         NetWithBatchNorm(), {.group = group, .compare_replicas_every = 1});
-    auto optimizer = sgd(model.parameters());
-    EXPECT_EQ(train_with(model, optimizer, group, 10, [] {}), "no error");
+    {
+      const auto scope = model.join();
+      for (int step = 0; step <= 2 * group->rank(); ++step)
+        backward(model, *group, step);
+    }
+    model.eval();
+    EXPECT_EQ(message_of([&] { backward(model, *group); }), "no error");
   });
 }
 

@@ -13,6 +13,7 @@
 #include <torch/nn/module.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -27,10 +28,11 @@ class ModuleSnapshot {
   // its discriminator while it trains its generator.
   void check(const torch::nn::Module& module) const;
 
-  // The module's buffers, as of the last call of renew_buffers(), which returns
-  // whether buffers were added, removed or replaced since the call before it.
+  // The module's buffers as of the last call of renew_buffers(), and whether
+  // `now` are these: else some were added, removed or replaced since.
   const std::vector<at::Tensor>& buffers() const { return buffers_; }
-  bool renew_buffers(const torch::nn::Module& module);
+  bool has_buffers(const std::vector<at::Tensor>& now) const;
+  void renew_buffers(std::vector<at::Tensor> now) { buffers_ = std::move(now); }
 
  private:
   struct Entry {

@@ -91,7 +91,7 @@ void Replica::before_forward() {
   if (reducer_.forward_begins() == PassKind::kLocal) return;
   if (!broadcasts_buffers_ || !module_->is_training()) return;
   exchange_buffers();
-  if (watch_->is_due())
+  if (reducer_.compares_next_pass())
     watch_->buffers_are_equal(module_->named_buffers().pairs());
 }
 
@@ -105,16 +105,24 @@ void Replica::broadcast_buffers() {
   exchange_buffers();
 }
 
-// Ranks that run the same program change their buffers in the same pass; if one
-// rank changes its own alone, its check meets the others' broadcast: a
-// Mismatch.
 void Replica::exchange_buffers() {
-  if (wrapped_.renew_buffers(*module_)) check_same_model(*group_, *module_);
-  if (wrapped_.buffers().empty()) return;
+  if (wrapped_.buffers().empty() && module_->buffers().empty()) return;
   const Participation roll =
       join_coordinator_ ? join_coordinator_->announce(Activity::kForward)
                         : full_participation(*group_, Activity::kForward);
-  broadcast_even_alone(*group_, wrapped_.buffers(), roll.root);
+  take_buffers_of(roll.root);
+}
+
+// Ranks that run the same program change their buffers in the same pass. If one
+// rank changes its own alone, its check meets the others' broadcast, a
+// Mismatch; or the gradients of ranks that have no buffer, a Timeout.
+void Replica::take_buffers_of(int root) {
+  std::vector<at::Tensor> now = module_->buffers();
+  if (!wrapped_.has_buffers(now)) {
+    check_same_model(*group_, *module_);
+    wrapped_.renew_buffers(std::move(now));
+  }
+  broadcast_even_alone(*group_, wrapped_.buffers(), root);
 }
 
 void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {
@@ -153,7 +161,7 @@ void Replica::shadow_the_others() {
         join_coordinator_->announce(Activity::kOutOfData);
     if (roll.active == 0) break;
     if (roll.activity == Activity::kForward)
-      broadcast_tensors(*group_, wrapped_.buffers(), roll.root);
+      take_buffers_of(roll.root);
     else
       reducer_.shadow_pass(roll);
   }

@@ -62,6 +62,7 @@ class Replica {
 
  private:
   void exchange_buffers();
+  void take_buffers_of(int root);
 
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;

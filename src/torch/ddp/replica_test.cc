@@ -98,6 +98,21 @@ TEST(Replica, TakesRankZerosBuffersThatForwardRegisters) {
   });
 }
 
+TEST(Replica, TakesBuffersThatForwardRegistersWithinJoin) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model = DistributedDataParallel(NetWithLateBuffer(), {.group = group});
+    {
+      const auto scope = model.join();
+      for (int step = 0; step <= 2 * group->rank(); ++step)
+        backward(model, *group, step);
+    }
+    std::vector<float> means(12);
+    group->all_gather(view(model->mean), view(means)).wait();
+    EXPECT_EQ(std::vector(means.begin(), means.begin() + 6),
+              std::vector(means.begin() + 6, means.end()));
+  });
+}
+
 TEST(Replica, TakesRankZerosBuffersOfALayerThatWasReplaced) {
   run_ranks(kBackend, 2, [](const Group& group) {
     torch::nn::Sequential net(torch::nn::Linear(6, 3));

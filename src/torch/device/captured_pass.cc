@@ -170,6 +170,7 @@ void CapturedPass::capture_pass(const std::shared_ptr<DeviceGraph>& graph) {
   std::exception_ptr error;
   try {
     group_->core().attach(graph, options("a captured pass"));
+    const CaptureScope capture;
     outputs_ = pass_(inputs_);
   } catch (...) {
     error = std::current_exception();

@@ -140,6 +140,14 @@ std::shared_ptr<DeviceGraph> make_device_graph(c10::Device device) {
   return make != nullptr ? make(device) : make_of_libtorch(device);
 }
 
+namespace {
+std::atomic<int> captures{0};
+}  // namespace
+
+CaptureScope::CaptureScope() { ++captures; }
+CaptureScope::~CaptureScope() { --captures; }
+bool is_capturing() { return captures > 0; }
+
 void make_device_graphs_by(MakeDeviceGraph make) { maker.store(make); }
 
 void rethrow_uncapturable() {

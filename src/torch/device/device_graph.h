@@ -30,6 +30,18 @@ class DeviceGraph : public CapturedGraph {
 // A graph on `device`, a GPU.
 std::shared_ptr<DeviceGraph> make_device_graph(c10::Device device);
 
+// A scope in which a pass of this process is captured. The pass runs on
+// autograd's threads too, hence the process's.
+class CaptureScope {
+ public:
+  CaptureScope();
+  ~CaptureScope();
+  CaptureScope(const CaptureScope&) = delete;
+  CaptureScope& operator=(const CaptureScope&) = delete;
+};
+// Whether there is one: code must not read values of the device then.
+bool is_capturing();
+
 // Rethrows the exception being handled, which the captured work threw: as
 // InvalidArgument if it is LibTorch's and does not report that memory ran out.
 [[noreturn]] void rethrow_uncapturable();

@@ -236,13 +236,13 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const c10::AutoGradMode no_grad(false);
-  watch_->compare(*group_);
   const Settled settled = begin_step();
   update_own_pieces(settled);
   exchange_pieces(settled);
   // The kernels and the peers write without autograd's knowledge.
   for (const auto& parameter : shard_->parameters())
     parameter.tensor.unsafeGetTensorImpl()->bump_version();
+  watch_->compare(*group_);  // behind all that may refuse a step
   return loss;
 }
 

@@ -261,11 +261,13 @@ GradientHooks::~GradientHooks() {
   }
 }
 
-void call_when_gradient_comes(const at::Tensor& output,
+bool call_when_gradient_comes(const at::Tensor& output,
                               std::function<void()> come) {
-  if (!output.defined() || !output.requires_grad() || output.is_leaf()) return;
+  if (!output.defined() || !output.requires_grad() || output.is_leaf())
+    return false;
   output.register_hook(
       [come = std::move(come)](const at::Tensor& /*gradient*/) { come(); });
+  return true;
 }
 
 bool is_pass_of_some_inputs() {

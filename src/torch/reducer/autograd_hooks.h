@@ -75,8 +75,9 @@ struct EndOfBackward {
 
 // Calls `come` in each backward pass that computes the gradient of `output`,
 // before the gradients of what it was computed from. Does nothing for an output
-// that was not computed: a parameter would keep the hook.
-void call_when_gradient_comes(const at::Tensor& output,
+// that was not computed, whose hook would stay, and returns whether it does
+// something.
+bool call_when_gradient_comes(const at::Tensor& output,
                               std::function<void()> come);
 
 // Whether the backward pass under way computes the gradients of some tensors

@@ -156,6 +156,26 @@ TEST(PassErrors, ReachTheOthersBeforeTheFirstGradientToo) {
   });
 }
 
+TEST(PassErrors, OfARefusedGraphLeaveTheOtherModelUsableToo) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto one = DistributedDataParallel(Net(), small_buckets(group));
+    auto other = DistributedDataParallel(Net(), small_buckets(group));
+    const Share share = share_of_batch(0, group->rank(), 2, 2);
+    EXPECT_THROW((loss_of(one(share.input), share.target) +
+                  loss_of(other(share.input), share.target))
+                     .backward({}, /*retain_graph=*/true,
+                               /*create_graph=*/true),
+                 InvalidArgument);
+    for (auto* model : {&one, &other}) {
+      model->zero_grad();
+      backward(*model, *group);
+      EXPECT_LE(largest_difference(gradients_of(**model),
+                                   gradients_of_one_process(2)),
+                kTolerance);
+    }
+  });
+}
+
 TEST(PassErrors, OfAnInnerDerivativeLeaveTheGroupUsable) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto model =

@@ -17,6 +17,7 @@
 #include "src/planning/bucket_plan.h"
 #include "src/planning/gradient_tracker.h"
 #include "src/planning/pass_expectation.h"
+#include "src/torch/device/device_graph.h"
 #include "src/torch/reducer/autograd_hooks.h"
 #include "src/torch/reducer/bucket_reduction.h"
 #include "src/torch/reducer/join_announcements.h"
@@ -133,6 +134,10 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void decide_passes_by(std::shared_ptr<PassRule> rule);
   PassKind forward_begins();
   void backward_begins();
+  void note_watched_output() { watches_output_ = true; }
+  bool compares_next_pass() const {
+    return compares_replicas() && watch_->is_due();
+  }
   void compare_replicas_by(std::shared_ptr<ReplicaWatch> watch) {
     watch_ = std::move(watch);
   }
@@ -148,6 +153,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void renew_hooks();
   void check_hooks(const Indices& missing);
   void open_pass(const Participation& roll, Part part);
+  bool compares_replicas() const;
   void begin_comparison(Part part);
   void prepare(std::size_t parameter);
   void take(std::size_t parameter);
@@ -196,6 +202,7 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   // Of the present pass.
   std::optional<PassKind> pass_;  // empty between passes
   bool awaits_first_ = false;     // of the gradients of a reduced pass
+  bool watches_output_ = false;   // of the last forward pass
   Indices replaced_;  // parameters whose hooks may have missed their gradients
   Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
@@ -283,13 +290,17 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
   start_buckets(arrival.first_bucket, arrival.bucket_count);
 }
 
-// A hook that was replaced between a forward pass and its backward pass has
-// missed a gradient. The rank cannot tell that case from a forward pass without
-// a backward pass.
+// A hook that was replaced between a forward pass and its backward pass is back
+// as soon as the gradient of a watched output comes. Without one it has missed
+// a gradient; the rank cannot tell that case from a forward pass without a
+// backward pass.
 PassKind Reducer::State::forward_begins() {
   replaced_.clear();
   renew_hooks();
-  if (!replaced_.empty() && intent_->expects_reduced_pass()) {
+  const bool missed =
+      !replaced_.empty() && !watches_output_ && intent_->expects_reduced_pass();
+  watches_output_ = false;
+  if (missed) {
     intent_->forget_forward_passes();
     throw InvalidArgument(replaced_hook_text(names_[replaced_.front()]));
   }
@@ -315,10 +326,15 @@ void Reducer::State::check_hooks(const Indices& missing) {
       fail(replaced_hook_text(names_[parameter]));
 }
 
-// Not for grad() and backward(inputs), after which other gradients may come.
+// Not for grad() and backward(inputs), after which other gradients may come,
+// nor for a graph of gradients, which is refused.
 void Reducer::State::backward_begins() {
+  if (!pass_) {
+    renew_hooks();
+    replaced_.clear();  // before the gradient of any parameter
+  }
   if (!reduces_ || pass_ || awaits_first_ || !intent_->expects_reduced_pass() ||
-      is_pass_of_some_inputs() ||
+      is_pass_of_some_inputs() || c10::GradMode::is_enabled() ||
       std::ranges::none_of(tensors_, &at::Tensor::requires_grad))
     return;
   awaits_first_ = true;
@@ -341,7 +357,6 @@ bool Reducer::State::adds_to_partly_reduced(std::size_t parameter) {
   SeenTensor& before = found->second;
   const at::Tensor& gradient = tensors_[parameter].grad();
   const bool adds = gradient.defined() && before.is_same(gradient) &&
-                    before.lies_at(gradient) &&
                     version_of(gradient) == before.version() + 1;
   if (adds) before = SeenTensor(gradient);  // to notice another attempt too
   return adds;
@@ -398,8 +413,13 @@ void Reducer::State::open_pass(const Participation& roll, Part part) {
   start_buckets(ready.first_bucket, ready.bucket_count);
 }
 
+bool Reducer::State::compares_replicas() const {
+  return watch_ && !join_coordinator_ && !reduction_.replicas_may_differ() &&
+         !is_capturing();
+}
+
 void Reducer::State::begin_comparison(Part part) {
-  if (!watch_ || join_coordinator_ || reduction_.replicas_may_differ()) return;
+  if (!compares_replicas()) return;
   auto work = watch_->pass_begins(*order_, part == Part::kTrains
                                                ? ReplicaWatch::Part::kTrains
                                                : ReplicaWatch::Part::kAbsent);
@@ -641,9 +661,15 @@ const std::shared_ptr<PassIntent>& Reducer::intent() const {
 }
 
 void Reducer::watch_output(const at::Tensor& output) {
-  call_when_gradient_comes(output, [state = std::weak_ptr<State>(state_)] {
-    if (const auto alive = state.lock()) alive->backward_begins();
-  });
+  const bool watched =
+      call_when_gradient_comes(output, [state = std::weak_ptr<State>(state_)] {
+        if (const auto alive = state.lock()) alive->backward_begins();
+      });
+  if (watched) state_->note_watched_output();
+}
+
+bool Reducer::compares_next_pass() const {
+  return state_->compares_next_pass();
 }
 
 void Reducer::compare_replicas_by(std::shared_ptr<ReplicaWatch> watch) {

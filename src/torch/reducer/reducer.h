@@ -119,11 +119,12 @@ class Reducer {
   // pass after it is reduced: see PassIntent. Returns what it decides.
   // Puts hooks back that other code has replaced since the last pass;
   // InvalidArgument if it has replaced them after a forward pass whose backward
-  // pass was not seen: that one's gradients were not reduced.
+  // pass was not seen, and of which no output is watched: that one's gradients
+  // may not have been reduced.
   PassKind forward_begins();
-  // Of such a forward pass: once the gradient of `output` has come, an
-  // exception that ends the backward pass aborts the group, as one after the
-  // first gradient of a parameter does.
+  // Of such a forward pass: once the gradient of `output` has come, hooks that
+  // were replaced are put back, and an exception that ends the backward pass
+  // aborts the group, as one after the first gradient of a parameter does.
   void watch_output(const at::Tensor& output);
 
   // From now on `rule` says which passes are reduced.
@@ -155,6 +156,8 @@ class Reducer {
   // reduced, but for passes with a roll call and after a hook lets replicas
   // differ.
   void compare_replicas_by(std::shared_ptr<ReplicaWatch> watch);
+  // Whether they are compared beside the next reduced pass.
+  bool compares_next_pass() const;
 
   // From now on announces every pass that is reduced; null ends that.
   void set_roll_call(std::shared_ptr<JoinCoordinator> roll_call);
