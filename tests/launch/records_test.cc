@@ -150,6 +150,28 @@ TEST_F(Records, OfARankThatHasSaidWhyItEndsAreNotKept) {
   EXPECT_THAT(blame().out, HasSubstr("Rank 1 of 3"));
 }
 
+// Though rank 1 has said why it ends.
+TEST_F(Records, ThatTheUserWasToldToReadAreKept) {
+  const Gate gate;
+  LaunchedCommand command(
+      {"run", "-n", "3", "sh", "-c",
+       "[ $RANK = 1 ] || exec " LOCKSTEP_COMM_RANKS
+       " held_before_all_reduce; " LOCKSTEP_COMM_RANKS
+       " held_before_all_reduce & " +
+           gate.wait() + "echo the file is wrong >&2; kill $!; exit 3"},
+      {"TMPDIR=" + folder_});
+  ASSERT_TRUE(command.wait_for("published", 2));
+  const std::string told = "next: lockstep blame ";
+  for (int replies = 1; command.errors_so_far().find(told) == std::string::npos;
+       ++replies) {
+    command.signal(SIGUSR1);
+    ASSERT_TRUE(command.wait_for("lockstep: ", replies));
+  }
+  gate.open();
+  EXPECT_EQ(command.finish().exit_code, 3);
+  EXPECT_EQ(names_in(folder_).size(), 1u);
+}
+
 TEST_F(Records, OfARankThatEndsWithoutAWordAreKept) {
   const CommandResult result =
       run_lockstep({"run", "-n", "3", LOCKSTEP_COMM_RANKS, "die"},

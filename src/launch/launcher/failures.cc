@@ -108,7 +108,7 @@ void Launcher::keep_failure() {
   WorkerFailure& failure = result_.failure.value();
   const std::string& folder = options_.job.dump_directory;
   if (folder.empty() || old_records_ || !has_records(folder)) return;
-  result_.keeps_records = records_add_to(failure);
+  if (records_add_to(failure)) result_.keeps_records = true;
   if (result_.keeps_records) failure.record_folder = folder;
   try {
     write_job_record(folder, {.workers = failure.workers,
