@@ -172,9 +172,11 @@ TEST_F(Records, ThatTheUserWasToldToReadAreKept) {
   EXPECT_EQ(names_in(folder_).size(), 1u);
 }
 
-TEST_F(Records, OfARankThatEndsWithoutAWordAreKept) {
+// Its losses, for example, do not say why.
+TEST_F(Records, OfARankThatEndsWithoutAWordOnItsErrorAreKept) {
   const CommandResult result =
-      run_lockstep({"run", "-n", "3", LOCKSTEP_COMM_RANKS, "die"},
+      run_lockstep({"run", "-n", "3", "sh", "-c",
+                    "echo step 1: loss 0.5; exec " LOCKSTEP_COMM_RANKS " die"},
                    {"TMPDIR=" + folder_, "EXIT_CODE=3"});
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("next:    lockstep blame " + folder_));
