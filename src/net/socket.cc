@@ -171,7 +171,8 @@ struct Attempt {
 Attempt attempt(const std::vector<SocketAddress>& addresses, Deadline deadline,
                 const Cancellation* cancellation) {
   int error_number = EADDRNOTAVAIL;
-  bool lacks_loopback = false;
+  bool is_unreachable = false;
+  bool may_come = false;  // a server, at one of them
   for (const SocketAddress& address : addresses) {
     FileDescriptor socket;
     error_number = connect_to_address(
@@ -181,9 +182,12 @@ Attempt attempt(const std::vector<SocketAddress>& addresses, Deadline deadline,
     if (error_number == ECANCELED)
       throw Cancelled(
           fmt::format("connecting to {} was cancelled", address.text()));
-    lacks_loopback = address.is_loopback() && error_number == ENETUNREACH;
+    // "localhost" may be ::1 too, which an interface that is down lacks.
+    may_come |= !address.is_loopback() ||
+                (error_number != ENETUNREACH && error_number != EADDRNOTAVAIL);
+    is_unreachable |= error_number == ENETUNREACH;
   }
-  if (lacks_loopback)
+  if (is_unreachable && !may_come)
     return {.failure = fmt::format("{}\n  next:    {}", reason(error_number),
                                    kMakeLoopback),
             .is_vain = true};

@@ -76,19 +76,22 @@ TEST(SocketAddress, NamesTheHostThatNobodyKnows) {
 // child is in a network of its own, where nothing is up.
 TEST(Socket, SaysThatTheLoopbackInterfaceIsDown) {
   LOCKSTEP_NEEDS_ROOT();
+  constexpr int kRefused = 77;
   const pid_t child = ::fork();
   if (child == 0) {
-    const bool apart = ::unshare(CLONE_NEWNET) == 0;
+    if (::unshare(CLONE_NEWNET) != 0) ::_exit(kRefused);
     const std::string message =
         error_text<NetworkError>([] { connect_to(kHost, 29500, kTimeout); });
     const bool said =
-        apart && contains(message, "could not connect to 127.0.0.1:29500") &&
+        contains(message, "could not connect to 127.0.0.1:29500") &&
         contains(message, "ip link set lo up");
     if (!said) std::fputs(message.c_str(), stderr);
     ::_exit(said ? 0 : 1);
   }
   int status = -1;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kRefused)
+    GTEST_SKIP() << "a network of its own cannot be made here";
   EXPECT_EQ(status, 0);
 }
 

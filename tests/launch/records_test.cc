@@ -150,9 +150,33 @@ TEST_F(Records, OfARankThatHasSaidWhyItEndsAreNotKept) {
   EXPECT_THAT(blame().out, HasSubstr("Rank 1 of 3"));
 }
 
-TEST_F(Records, OfARankThatEndsWithoutAWordAreKept) {
+// Though rank 1 has said why it ends.
+TEST_F(Records, ThatTheUserWasToldToReadAreKept) {
+  const Gate gate;
+  LaunchedCommand command(
+      {"run", "-n", "3", "sh", "-c",
+       "[ $RANK = 1 ] || exec " LOCKSTEP_COMM_RANKS
+       " held_before_all_reduce; " LOCKSTEP_COMM_RANKS
+       " held_before_all_reduce & " +
+           gate.wait() + "echo the file is wrong >&2; kill $!; exit 3"},
+      {"TMPDIR=" + folder_});
+  ASSERT_TRUE(command.wait_for("published", 2));
+  const std::string told = "next: lockstep blame ";
+  for (int replies = 1; command.errors_so_far().find(told) == std::string::npos;
+       ++replies) {
+    command.signal(SIGUSR1);
+    ASSERT_TRUE(command.wait_for("lockstep: ", replies));
+  }
+  gate.open();
+  EXPECT_EQ(command.finish().exit_code, 3);
+  EXPECT_EQ(names_in(folder_).size(), 1u);
+}
+
+// Its losses, for example, do not say why.
+TEST_F(Records, OfARankThatEndsWithoutAWordOnItsErrorAreKept) {
   const CommandResult result =
-      run_lockstep({"run", "-n", "3", LOCKSTEP_COMM_RANKS, "die"},
+      run_lockstep({"run", "-n", "3", "sh", "-c",
+                    "echo step 1: loss 0.5; exec " LOCKSTEP_COMM_RANKS " die"},
                    {"TMPDIR=" + folder_, "EXIT_CODE=3"});
   EXPECT_EQ(result.exit_code, 3);
   EXPECT_THAT(result.err, HasSubstr("next:    lockstep blame " + folder_));

@@ -12,8 +12,9 @@
 namespace lockstep {
 namespace {
 
-// Rank 0 serves at a name of its own host, which it must know. (The others wait
-// for the name, as for the store.)
+// Rank 0 serves at a name of its own host, which it must know, unless
+// LOCKSTEP_STORE_BIND gives the address to listen at, as behind a proxy. (The
+// others wait for the name, as for the store.)
 void check_that_own_name_is_known(const TcpEndpoint& endpoint) try {
   resolve(endpoint.host, endpoint.port);
 } catch (const NetworkError& error) {
@@ -49,7 +50,8 @@ void check_store_address(const Membership& membership,
         "init_process_group: the port of rank 0's store is 0, which the other "
         "ranks cannot find\n  next:    set MASTER_PORT, or the port of "
         "tcp://, to the same free port on every rank");
-  if (membership.serves_store) check_that_own_name_is_known(endpoint);
+  if (membership.serves_store && settings.store_bind.empty())
+    check_that_own_name_is_known(endpoint);
   if (!settings.local_world_size ||
       *settings.local_world_size >= membership.world_size)
     return;

@@ -53,6 +53,10 @@ TEST(TheStoresAddress, IsNamedWithItsVariableWhereRankZeroDoesNotKnowIt) {
       error_text<NetworkError>([&] { check_store_address(membership, {}); }),
       AllOf(HasSubstr("host \"no-such-host.invalid\""),
             HasSubstr("(MASTER_ADDR, or the init method, gives it)")));
+  Settings bound;  // the name is that of a proxy
+  bound.store_bind = "0.0.0.0";
+  EXPECT_EQ(error_text([&] { check_store_address(membership, bound); }),
+            "no error");
 }
 
 TEST(TheStoresAddress, MayBeLoopbackOnOneHost) {

@@ -133,7 +133,7 @@ class ReferenceBackend final
             ? "its process ended"
             : to_text(store_->get(gone_key(owner), deadline, &cancelled_));
     const Departure departure = found != 2 && reason == kLeftGroup
-                                    ? Departure::kInGoodOrder
+                                    ? Departure::kLeft
                                     : Departure::kInError;
     throw PeerFailure(
         owner,

@@ -67,10 +67,11 @@ Departure PeerStatus::departure_of(int rank) const {
   const Presence presence = control_.rank(rank).presence.load();
   if (rank == identity_.rank || presence == Presence::kAborted)
     return Departure::kInError;
-  const auto status = exit_status_of((*processes_)[rank]);
-  if (status && !status->ended_well()) return Departure::kInError;
-  return status || presence == Presence::kLeft ? Departure::kInGoodOrder
-                                               : Departure::kInError;
+  if (const auto status = exit_status_of((*processes_)[rank]))
+    return status->ended_well() ? Departure::kInGoodOrder : Departure::kInError;
+  // A rank that fails leaves too, and its status may be unknown, as when it
+  // still runs.
+  return presence == Presence::kLeft ? Departure::kLeft : Departure::kInError;
 }
 
 bool PeerStatus::has_left(int rank) const {

@@ -373,15 +373,20 @@ int leave_early() {
   return 0;
 }
 
+// With HOSTS, so many ranks are on each host.
+void divide_among_hosts() {
+  const std::string host =
+      std::to_string(number_from("RANK", 0) / number_from("HOSTS", 1));
+  if (std::getenv("HOSTS") != nullptr)
+    ::setenv("LOCKSTEP_HOST_ID", host.c_str(), 1);
+}
+
 // While all ranks but LATE wait in a collective, rank VICTIM dies or, with
 // LEAVES, leaves. LATE comes once the others have noticed that. With HOSTS,
 // so many ranks are on each host.
 int be_late_while_one_is_gone() {
   using std::chrono::minutes;
-  const std::string host =
-      std::to_string(number_from("RANK", 0) / number_from("HOSTS", 1));
-  if (std::getenv("HOSTS") != nullptr)
-    ::setenv("LOCKSTEP_HOST_ID", host.c_str(), 1);
+  divide_among_hosts();
   const auto group = join();
   const int rank = group->rank();
   const auto store = group->core().world()->store();
@@ -608,6 +613,7 @@ int send_what_cannot_be_read() {
 // then rank 2 sends.
 int receive_from_any_while_one_ends() {
   using std::chrono::minutes;
+  divide_among_hosts();
   const auto group = join();
   const auto store = open_job_store();
   group->barrier().wait();

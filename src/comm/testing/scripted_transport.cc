@@ -72,8 +72,14 @@ void ScriptedTransport::deliver(int peer, LockstepTransportChannel channel,
 }
 
 void ScriptedTransport::lose(int peer) {
+  for (const auto channel :
+       {kChannelCollective, kChannelEnvelope, kChannelPayload, kChannelControl})
+    lose(peer, channel);
+}
+
+void ScriptedTransport::lose(int peer, LockstepTransportChannel channel) {
   const std::lock_guard lock(mutex_);
-  lost_.insert(peer);
+  lost_.emplace(peer, channel);
   match();
 }
 
@@ -89,7 +95,7 @@ void ScriptedTransport::match() {
       std::ranges::copy(early->bytes, static_cast<std::byte*>(message.data));
       early_.erase(early);
       one->status = kTransportDone;
-    } else if (lost_.contains(message.peer)) {
+    } else if (lost_.contains({message.peer, message.channel})) {
       one->status = kTransportBroken;
     }
   }

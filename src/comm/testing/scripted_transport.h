@@ -12,6 +12,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/comm/wire/mesh.h"
@@ -52,8 +53,10 @@ class ScriptedTransport {
   void deliver(int peer, LockstepTransportChannel channel,
                std::span<const std::byte> bytes);
 
-  // The connection to `peer` ends.
+  // The connection to `peer` ends; first, as far as this rank sees, only for
+  // one channel.
   void lose(int peer);
+  void lose(int peer, LockstepTransportChannel channel);
 
   // The number of requests whose memory the transport may still access.
   int held() const;
@@ -101,7 +104,7 @@ class ScriptedTransport {
   std::vector<std::unique_ptr<Posted>> posted_;
   std::list<Early> early_;  // of no receive yet
   std::vector<int> tags_;
-  std::set<int> lost_;
+  std::set<std::pair<int, int>> lost_;  // peers and channels
 };
 
 }  // namespace lockstep

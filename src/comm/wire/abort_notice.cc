@@ -15,13 +15,15 @@ using namespace std::chrono_literals;
 // The control messages of collectives have tag 0.
 constexpr std::int32_t kTag = 1;
 
-// No rank gives up because it has lost its connection to itself.
 Fault goodbye_of(int rank) {
   return {FaultKind::kPeerGone, rank, 0, kLeftGroup};
 }
 
+// A rank that others hold for dead passes on their fault, of which it is the
+// culprit; the reason of that one also says which rank noticed.
 bool is_goodbye(const Fault& words, int from) {
-  return words.kind == FaultKind::kPeerGone && words.culprit == from;
+  return words.kind == FaultKind::kPeerGone && words.culprit == from &&
+         words.reason == kLeftGroup;
 }
 
 }  // namespace

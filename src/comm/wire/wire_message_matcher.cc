@@ -261,7 +261,6 @@ void WireMessageMatcher::take_envelopes(int from) {
   } catch (const TransportError& error) {
     inbox.lost = std::current_exception();
     inbox.own_trouble = error.status() == kTransportFailed;
-    inbox.has_died = core_.has_died(from);
     if (error.peer() >= 0) core_.lost(from);
   }
 }
@@ -284,7 +283,9 @@ void WireMessageMatcher::advance() {
   for (int from = 0; from < core_.size(); ++from) {
     if (from == core_.rank()) continue;
     take_envelopes(from);
-    const Inbox& inbox = this->inbox(from);
+    Inbox& inbox = this->inbox(from);
+    // Its envelopes and its notices may end one after the other.
+    if (inbox.lost && !inbox.has_died) inbox.has_died = core_.has_died(from);
     if (inbox.lost)
       lost = inbox.lost;
     else

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "src/comm/operation/peer_checks.h"
 #include "src/comm/testing/scripted_transport.h"
 
 namespace lockstep {
@@ -111,10 +112,11 @@ std::string text_of(const std::exception_ptr& error) {
   }
 }
 
-// Rank `rank` leaves in good order.
-void leave(ScriptedTransport& transport, int rank) {
+// Rank `rank` says why it is gone, which a rank that gives up does too.
+void leave(ScriptedTransport& transport, int rank,
+           const std::string& why = kLeftGroup) {
   transport.deliver(rank, kChannelControl,
-                    encode(Fault{FaultKind::kPeerGone, rank, 0, "it left"}));
+                    encode(Fault{FaultKind::kPeerGone, rank, 0, why}));
   transport.lose(rank);
 }
 
@@ -129,6 +131,9 @@ TEST(AReceiveFromAnySource, EndsWhenARankDiesButNotWhenOneLeaves) {
   matcher.post(message);
   leave(transport, 2);
   EXPECT_FALSE(matcher.done(message));
+  // It sees the end of the envelopes before that of the notices.
+  transport.lose(1, kChannelEnvelope);
+  EXPECT_FALSE(matcher.done(message));
   transport.lose(1);
   EXPECT_TRUE(matcher.done(message));
   try {
@@ -137,6 +142,17 @@ TEST(AReceiveFromAnySource, EndsWhenARankDiesButNotWhenOneLeaves) {
   } catch (const TransportError& error) {
     EXPECT_EQ(error.peer(), 1);
   }
+}
+
+TEST(WireMessageMatcher, TellsTheNoticeOfARankThatIsGivenUpFromAGoodbye) {
+  ScriptedTransport transport;
+  const auto core = transport.make_core(3, open_store("memory:"));
+  leave(transport, 2);
+  EXPECT_FALSE(core->look_for_fault());
+  leave(transport, 1, "it left the group (seen by rank 2 on node-b)");
+  const auto fault = core->look_for_fault();
+  ASSERT_TRUE(fault);
+  EXPECT_EQ(fault->culprit, 1);
 }
 
 TEST(AReceiveFromAnySource, NamesEveryoneElseWhenItTimesOutAndTheLostFirst) {

@@ -76,6 +76,7 @@ WorkerFailure Launcher::failure_of(
           .seconds = lived.count(),
           .program = options_.command.front(),
           .last_lines = worker.tail().lines(),
+          .has_error_lines = worker.tail_has_errors(),
           .lines_in_sight = worker.in_sight(),
           .log_path = worker.whole_log(),
           .record_folder = {},
@@ -95,11 +96,12 @@ std::optional<OomKills> Launcher::oom_kills() const {
 
 // Whether the ranks' records say more than the report does. Of a rank that
 // ended by itself and has said why, they only say that the others missed it.
+// Standard output, such as its losses, does not say why.
 bool Launcher::records_add_to(const WorkerFailure& failure) const {
   const int signal = failure.status.signal;
   const bool ended_itself = signal == 0 || signal == SIGABRT;
-  if (!ended_itself || failure.lost_a_peer || failure.last_lines.empty())
-    return true;
+  const bool said_why = failure.exception || failure.has_error_lines;
+  if (!ended_itself || failure.lost_a_peer || !said_why) return true;
   return have_errors_beside_loss_of(failure.rank, options_.job.dump_directory);
 }
 
@@ -108,7 +110,7 @@ void Launcher::keep_failure() {
   WorkerFailure& failure = result_.failure.value();
   const std::string& folder = options_.job.dump_directory;
   if (folder.empty() || old_records_ || !has_records(folder)) return;
-  result_.keeps_records = records_add_to(failure);
+  if (records_add_to(failure)) result_.keeps_records = true;
   if (result_.keeps_records) failure.record_folder = folder;
   try {
     write_job_record(folder, {.workers = failure.workers,

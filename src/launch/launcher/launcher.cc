@@ -240,6 +240,7 @@ void Launcher::records_came() {
   const std::vector<int> written = collector_->written();
   collector_.reset();
   if (phase_ != Phase::kRunning) return;
+  if (!written.empty()) result_.keeps_records = true;
   screen_.print_line(
       OutputStream::kErr,
       written.empty()

@@ -106,7 +106,8 @@ struct JobResult {
   // place is gone. The other hosts may go on, so on_failure is not called.
   bool lost_store = false;
   std::optional<WorkerFailure> failure;
-  // Whether the ranks left records that say more than the report.
+  // Whether the ranks left records that say more than the report, or that the
+  // user was told to read.
   bool keeps_records = false;
   std::vector<pid_t> pids;  // of the workers, by rank
 };

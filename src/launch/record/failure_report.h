@@ -20,6 +20,7 @@ struct WorkerFailure {
   double seconds = 0;  // from the job's start
   std::string program = {};
   std::deque<std::string> last_lines = {};  // as LineTail keeps them
+  bool has_error_lines = false;    // one of them went to standard error
   bool lines_in_sight = false;     // they are still on the user's screen
   std::string log_path = {};       // its log; empty: no log
   std::string record_folder = {};  // of the ranks' records; empty: none

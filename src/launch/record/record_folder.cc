@@ -42,13 +42,22 @@ bool is_record_name(std::string_view name) {
   return is_numbered(name, "rank-");
 }
 
-// Also the temporary names of replace_text_file(): ".rank-3.json.PID.tmp".
+// "77" or "77-2": the process and the number of its attempts.
+bool is_number_of_writer(std::string_view text) {
+  const std::size_t dash = text.find('-');
+  return is_number(text.substr(0, dash)) &&
+         (dash == text.npos || is_number(text.substr(dash + 1)));
+}
+
+// Also the temporary names of replace_text_file(): ".rank-3.json.PID.tmp" and
+// ".rank-3.json.PID-N.tmp".
 bool is_job_file_name(std::string_view name) {
   constexpr std::string_view kEnd = ".tmp";
   if (name.starts_with('.') && name.ends_with(kEnd)) {
     name = name.substr(1, name.size() - 1 - kEnd.size());
     const std::size_t dot = name.rfind('.');
-    if (dot == std::string_view::npos || !is_number(name.substr(dot + 1)))
+    if (dot == std::string_view::npos ||
+        !is_number_of_writer(name.substr(dot + 1)))
       return false;
     name = name.substr(0, dot);
   }
@@ -196,10 +205,12 @@ RecordFolder RecordFolder::make_in(fs::path parent) {
 // Returns false where another launcher removes the folder at this moment.
 bool RecordFolder::make(std::string pattern) {
   if (::mkdtemp(pattern.data()) == nullptr) return true;
+  // Without a descriptor to spare, the folder is used unlocked.
   FileDescriptor lock = open_folder(pattern);
+  if (!lock && errno == ENOENT) return false;
   const bool is_taken = lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 &&
                         errno == EWOULDBLOCK;
-  if (is_taken || !is_at(pattern, lock)) return false;
+  if (is_taken || (lock && !is_at(pattern, lock))) return false;
   path_ = std::move(pattern);
   is_ours_ = is_made_ = true;
   lock_ = std::move(lock);

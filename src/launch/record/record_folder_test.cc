@@ -5,11 +5,14 @@
 
 #include <chrono>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "src/base/testing/test_directory.h"
 #include "src/launch/record/record_errors.h"
+#include "src/net/testing/scarce_descriptors.h"
 
 namespace lockstep {
 namespace {
@@ -106,9 +109,21 @@ TEST_F(RecordFolderAmongOthers, RemovesEveryFileOfAForgottenJob) {
   const fs::path old =
       leave_files(temporary_ / "lockstep-records-aA0bB1", kMonth,
                   {"rank-0.json", "rank-11.json", ".rank-3.json.77.tmp",
-                   ".job.json.77.tmp", "job.json", "error-2.json"});
+                   ".rank-3.json.77-1.tmp", ".job.json.77.tmp", "job.json",
+                   "error-2.json"});
   remove_forgotten_records();
   EXPECT_FALSE(fs::exists(old));
+}
+
+TEST_F(RecordFolderAmongOthers, IsMadeOnceThoughNoDescriptorIsLeft) {
+  std::optional<RecordFolder> own;
+  {
+    const ScarceDescriptors scarce(0);
+    own.emplace(RecordFolder::make_in(""));
+  }
+  EXPECT_TRUE(fs::is_directory(own->path()));
+  const fs::directory_iterator made(temporary_);
+  EXPECT_EQ(std::distance(fs::begin(made), fs::end(made)), 1);
 }
 
 TEST_F(RecordFolderAmongOthers, IsRemovedWithTheExceptionsOfItsRanks) {
@@ -133,8 +148,8 @@ TEST_F(RecordFolderAmongOthers, KeepsAFolderWhoseNameIsTheUsers) {
 }
 
 TEST_F(RecordFolderAmongOthers, KeepsAFolderThatHoldsAnythingElse) {
-  for (const std::string file :
-       {"notes.txt", "rank-x.json", "rank-.json", ".rank-0.json.tmp"}) {
+  for (const std::string file : {"notes.txt", "rank-x.json", "rank-.json",
+                                 ".rank-0.json.tmp", ".rank-0.json.77-.tmp"}) {
     const fs::path old = leave_files(temporary_ / "lockstep-records-aaaaaa",
                                      kMonth, {"rank-0.json", file});
     remove_forgotten_records();

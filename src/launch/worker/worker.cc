@@ -230,6 +230,8 @@ void Worker::show_record(std::string_view line) {
 
 void Worker::show_line(OutputStream stream, std::string_view line) {
   tail_.add(line.substr(tag_.size()));
+  lines_since_error_ =
+      stream == OutputStream::kErr ? 0 : lines_since_error_ + 1;
   if (!raw_ && is_shown(stream)) pass_on(stream, line);
   lines_before_ = screen_.lines();
   printed_elsewhere_ |= !is_shown(stream) || (stream == OutputStream::kOut &&

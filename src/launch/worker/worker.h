@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -54,6 +55,8 @@ class Worker {
   WorkerProcess& process() { return process_; }
   const WorkerProcess& process() const { return process_; }
   const LineTail& tail() const { return tail_; }
+  // Whether a line of the tail went to standard error.
+  bool tail_has_errors() const { return lines_since_error_ < LineTail::kLines; }
   // The log, if it has been written so far; else empty.
   std::string whole_log() const { return log_ ? log_path_ : std::string(); }
   // Whether the reader of standard error still sees the worker's last lines:
@@ -108,6 +111,7 @@ class Worker {
   FileDescriptor log_;
   std::string log_path_;
   LineTail tail_;
+  std::size_t lines_since_error_ = LineTail::kLines;
   std::int64_t lines_before_ = 0;   // screen lines up to its last one
   bool printed_elsewhere_ = false;  // to another place than standard error
   WorkerProcess process_;

@@ -203,17 +203,20 @@ JobStatuses look_at_jobs(const EnvironmentLookup& lookup, JobsOf whose) {
 }
 
 JobStatuses look_at_job(const EnvironmentLookup& lookup, pid_t launcher) {
+  JobStatuses all = look_at_jobs(lookup, JobsOf::kAllUsers);
   JobStatuses found;
-  for (JobStatus& job : look_at_jobs(lookup, JobsOf::kAllUsers).jobs)
+  for (JobStatus& job : all.jobs)
     if (job.launcher == launcher) found.jobs.push_back(std::move(job));
-  if (found.jobs.empty())
-    throw InvalidArgument(fmt::format(
-        "no job {} runs on this host\n"
-        "  next:    lockstep status lists your jobs, and with --all "
-        "those of other users too; a job's number is that of its "
-        "launcher",
-        launcher));
-  return found;
+  if (!found.jobs.empty()) return found;
+  std::string text =
+      fmt::format("no job {} runs on this host{}", launcher,
+                  all.problems.empty() ? "" : ", as far as this user can see");
+  for (const std::string& problem : all.problems)
+    text += "\n  likely:  " + safe_for_terminal(problem);
+  throw InvalidArgument(
+      text +
+      "\n  next:    lockstep status lists your jobs, and with --all those of "
+      "other users too; a job's number is that of its launcher");
 }
 
 std::string to_text(const JobStatuses& jobs) {

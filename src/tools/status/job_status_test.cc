@@ -2,10 +2,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "src/base/testing/error_text.h"
 #include "src/base/testing/lookup_in.h"
 #include "src/base/testing/test_directory.h"
 #include "src/launch/record/job_list.h"
@@ -213,6 +216,17 @@ TEST(JobStatus, ReadsTheStepsOfAListedJob) {
   EXPECT_EQ(seen.jobs[0].ranks[1].steps.steps, 3u);
   EXPECT_EQ(seen.jobs[0].ranks[1].pid, 11);
   EXPECT_TRUE(seen.jobs[0].ranks[1].seconds_since_step.has_value());
+}
+
+TEST(JobStatus, SaysWhyAJobThatIsNotFoundMayRunNevertheless) {
+  const TestDirectory made;
+  std::filesystem::permissions(made.path(), std::filesystem::perms::all);
+  const std::string message = error_text([&] {
+    look_at_job(lookup_in({{"LOCKSTEP_JOBS_DIR", made.path()}}), ::getpid());
+  });
+  EXPECT_THAT(message,
+              AllOf(HasSubstr("runs on this host, as far as this user can see"),
+                    HasSubstr("likely:  jobs cannot be listed in")));
 }
 
 }  // namespace
