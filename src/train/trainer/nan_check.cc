@@ -92,7 +92,7 @@ NanCheck::NanCheck(const TrainerOptions& options, const ImageShape& images,
 
 void NanCheck::add(const FinishedStep& step) {
   last_ = step.number;
-  last_is_bad_ = !std::isfinite(step.metrics.loss);
+  last_is_bad_ = !step.skipped && !std::isfinite(step.metrics.loss);
   skipped_in_row_ = step.skipped ? skipped_in_row_ + 1 : 0;
   if (last_is_bad_ && on_nan_ == OnNan::kStop)
     first_bad_ = std::min(first_bad_, step.number);

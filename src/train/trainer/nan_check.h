@@ -69,9 +69,8 @@ class NanCheck {
 
   // Before a checkpoint and at the end of an epoch, when all losses are known:
   // throws where the run ends. Returns whether the state is fit to be saved:
-  // the last loss, the weights, the buffers and what the model computes are
-  // finite on every rank. A
-  // collective.
+  // the last loss, unless its step was skipped, the weights, the buffers and
+  // what the model computes are finite on every rank. A collective.
   bool check_state();
 
  private:
