@@ -6,6 +6,7 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adam.h>
 
 #include <algorithm>
 #include <limits>
@@ -15,6 +16,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/testing/run_ranks.h"
@@ -102,12 +104,12 @@ class ARunThatDiverges : public ::testing::Test {
     return options;
   }
 
-  // Replaces a weight of the newest checkpoint.
-  void spoil_newest() const {
+  // Replaces the tensor of the newest checkpoint whose name ends with `name`.
+  void spoil_newest(std::string_view name) const {
     const auto newest = *CheckpointFolder(folder_.path()).newest();
     TensorArchive archive = parse_archive(read_bytes(newest), newest.string());
-    at::Tensor& weight = archive.tensors.at("model.fc2.bias");
-    weight = weight.clone().fill_(kNan);
+    for (auto& [other, tensor] : archive.tensors)
+      if (other.ends_with(name)) tensor = tensor.clone().fill_(kNan);
     seal(archive);
     write_archive(newest, archive);
   }
@@ -171,6 +173,44 @@ TEST_F(ARunThatDiverges, IsFoundInFiniteWeightsThatComputeNothingFinite) {
   });
 }
 
+// Adam divides by it, so that the weights stay as they are.
+TEST_F(ARunThatDiverges, IsFoundInTheStateOfAnOptimizerWithFiniteWeights) {
+  for (const bool sharded : {false, true})
+    run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+      const at::NoGradGuard no_grad;
+      const auto model = make_model("mlp", {.hidden = {4}});
+      for (at::Tensor& weight : model->parameters()) weight.fill_(0.01F);
+      std::unique_ptr<torch::optim::Optimizer> optimizer;
+      if (sharded)
+        optimizer = std::make_unique<ZeroRedundancyOptimizer>(
+            model->parameters(), torch::optim::AdamOptions(),
+            ZeroRedundancyOptimizerOptions{.group = group});
+      else
+        optimizer = std::make_unique<torch::optim::Adam>(model->parameters());
+      const auto found_after = [&](float gradient) {
+        for (at::Tensor& weight : model->parameters())
+          weight.mutable_grad() = at::full_like(weight, gradient);
+        optimizer->step();
+        return first_not_finite(*model, {1, 28, 28}, *group, optimizer.get());
+      };
+      EXPECT_EQ(found_after(1), "");
+      EXPECT_EQ(found_after(1e30F), "the optimizer's state");
+    });
+}
+
+TEST_F(ARunThatDiverges, IsNotResumedFromAnOptimizersStateThatIsNotFinite) {
+  quick_.optimizer = "adam";
+  for (const bool sharded : {false, true}) {
+    for (const auto& name : checkpoints())
+      std::filesystem::remove_all(folder_.path() / name);
+    quick_.sharded = sharded;
+    train_on(2, quick_);
+    spoil_newest("fc2.bias.exp_avg_sq");
+    EXPECT_THAT(refusal_on(2, resumed_with(quick_, 0.01)),
+                HasSubstr("the optimizer's state is not finite"));
+  }
+}
+
 TEST_F(ARunThatDiverges, IsNamedByItsFirstLossAlsoWithoutCheckpoints) {
   quick_.checkpoint_dir.clear();
   quick_.checkpoint_every.reset();
@@ -231,7 +271,7 @@ TEST_F(ARunThatDiverges, GoesOnWithoutSavingItIfAsked) {
 
 TEST_F(ARunThatDiverges, IsNotResumedFromACheckpointThatAnEarlierVersionSaved) {
   train_on(2, quick_);
-  spoil_newest();
+  spoil_newest("model.fc2.bias");
   TrainerOptions options = resumed_with(quick_, 0.01);
   EXPECT_THAT(refusal_on(2, options),
               AllOf(HasSubstr("\"fc2.bias\" of the model is not finite"),

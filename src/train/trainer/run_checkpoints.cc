@@ -171,7 +171,8 @@ std::string RunCheckpoints::newest() {
 void RunCheckpoints::refuse_not_finite() const {
   if (parse_on_nan(options_.on_nan) == OnNan::kIgnore) return;
   const std::string name =
-      first_not_finite(*parts_.replica.model, images_, *group_);
+      first_not_finite(*parts_.replica.model, images_, *group_,
+                       parts_.replica.optimizer.optimizer.get());
   if (name.empty()) return;
   refuse_run("in the checkpoint \"" + resumed_from_.string() + "\", " + name +
              " is not finite"

@@ -132,7 +132,7 @@ class Run {
              .traffic = traffic_,
              .steps_per_epoch = steps_per_epoch(options, data.train->size()),
              .shards = shards_.get()}),
-        nan_check_(options, data.train->shape(), model_.module(), replica.group,
+        nan_check_(options, data.train->shape(), replica,
                    [this] { return checkpoints_.newest(); }) {}
 
   TrainingResult run();
@@ -307,9 +307,9 @@ void Run::save_checkpoint() {
   const std::string done = std::to_string(
       position_.epoch * steps_per_epoch(options_, data_.train->size()) +
       position_.step);
-  const std::string why =
-      "no checkpoint is saved after " + done +
-      " steps, because the loss or the weights are not finite";
+  const std::string why = "no checkpoint is saved after " + done +
+                          " steps, because the loss, the weights or the "
+                          "optimizer's state are not finite";
   if (stops_)
     throw Error("the run was asked to stop, but " + why +
                 "\n  next:    go on from the checkpoint before it");
