@@ -47,20 +47,41 @@ std::string last_block(std::ifstream& file) {
   return next_block(file);
 }
 
-// Whether the file begins with a header that can be read, and has the marker of
-// its format's end near its end.
-bool looks_whole(const std::filesystem::path& path) {
-  using namespace std::string_view_literals;
-  std::ifstream file(path, std::ios::binary);
-  const std::string first = next_block(file);
+constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
+constexpr std::string_view kPngEnd("\0\0\0\0IEND\xae\x42\x60\x82", 12);
+constexpr std::string_view kJpegScan("\xff\xda", 2);
+constexpr std::string_view kJpegEnd("\xff\xd9", 2);
+
+// A header takes 33 bytes: the signature, and a chunk of 13 bytes of data.
+bool is_whole_png(std::string_view first, std::string_view last) {
+  constexpr std::size_t kHeader = 33, kType = 12;
+  return first.size() >= kHeader && first.substr(kType, 4) == "IHDR" &&
+         last.rfind(kPngEnd) != std::string_view::npos;
+}
+
+// A preview in the header has an end of its own, before the image's pixels
+// begin; the pixels hold neither marker.
+bool is_whole_jpeg(std::string_view first, std::string_view last,
+                   const std::string& name) {
   try {
-    image_size(std::as_bytes(std::span(first)), path.string());
+    image_size(std::as_bytes(std::span(first)), name);
   } catch (const InvalidArgument&) {
     return false;
   }
-  const bool is_png = first.starts_with("\x89PNG"sv);
-  return last_block(file).rfind(is_png ? "IEND"sv : "\xff\xd9"sv) !=
-         std::string::npos;
+  const std::size_t scan = last.rfind(kJpegScan);
+  return last.find(kJpegEnd, scan == std::string_view::npos ? 0 : scan) !=
+         std::string_view::npos;
+}
+
+// Whether the file begins with a header that can be read, and has the marker of
+// its format's end near its end.
+bool looks_whole(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string first = next_block(file);
+  const std::string last = last_block(file);
+  return first.starts_with(kPngSignature)
+             ? is_whole_png(first, last)
+             : is_whole_jpeg(first, last, path.string());
 }
 
 // The first line of the error of reading sample `index`; empty without one.
