@@ -99,6 +99,7 @@ std::string problem_of(const ImageFolder& images, std::int64_t index) {
   }
 }
 
+// `most` is the largest number of them on one rank.
 [[noreturn]] void refuse(const std::vector<std::string>& problems,
                          std::int64_t most) {
   constexpr std::size_t kShown = 5;
@@ -112,7 +113,7 @@ std::string problem_of(const ImageFolder& images, std::int64_t index) {
       text +
       "\n  next:    repair or remove them, or leave them out with "
       "--max-broken " +
-      std::to_string(std::max<std::int64_t>(most + 1, std::ssize(problems))));
+      std::to_string(most));
 }
 
 // On the CPU it is contiguous, whatever training uses.
@@ -172,13 +173,17 @@ void check_test_images(const TrainerOptions& options, const TrainingData& data,
                        ProcessGroup& group) {
   const auto* images = dynamic_cast<const ImageFolder*>(data.test.get());
   if (images == nullptr) return;
-  run_on_all_ranks(group, "looking at the test images", [&] {
-    std::vector<std::string> problems;
+  constexpr std::string_view kLooking = "looking at the test images";
+  std::vector<std::string> problems;
+  run_on_all_ranks(group, kLooking, [&] {
     for (std::int64_t i = group.rank(); i < images->size(); i += group.size())
       if (std::string problem = problem_of(*images, i); !problem.empty())
         problems.push_back(std::move(problem));
-    if (std::ssize(problems) > options.max_broken)
-      refuse(problems, options.max_broken);
+  });
+  std::vector<std::int64_t> most{std::ssize(problems)};
+  group.all_reduce(view(most), ReduceOp::kMax, {.label = kLooking}).wait();
+  run_on_all_ranks(group, kLooking, [&] {
+    if (std::ssize(problems) > options.max_broken) refuse(problems, most[0]);
   });
 }
 

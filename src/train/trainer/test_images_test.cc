@@ -112,5 +112,17 @@ TEST_F(TheTestImages, AreRefusedIfTheirFilesAreCut) {
   }
 }
 
+// Rank 0 has two of the files, rank 1 one of them.
+TEST_F(TheTestImages, AreLeftOutByWhatSufficesForEveryRank) {
+  for (const char* name : {"a.png", "b.png", "c.png"})
+    write(name, cut(write_png(noisy_image(20))));
+  const std::string problem = problem_on(2);
+  EXPECT_THAT(problem, HasSubstr("--max-broken 2"));
+  options_.max_broken = 1;
+  EXPECT_THAT(problem_on(2), HasSubstr("--max-broken 2"));
+  options_.max_broken = 2;
+  EXPECT_EQ(problem_on(2), "no error");
+}
+
 }  // namespace
 }  // namespace lockstep
