@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -154,13 +155,27 @@ std::string NanCheck::position_of(std::int64_t number) const {
          ")";
 }
 
+std::string NanCheck::way_back(const std::string& checkpoint) const {
+  const auto& folder = options_.checkpoint_dir;
+  if (checkpoint.empty())
+    return folder.empty() ? " (--checkpoint-dir keeps the states before)" : "";
+  const bool is_in_folder =
+      !folder.empty() && std::filesystem::path(checkpoint).parent_path() ==
+                             (folder / "name").parent_path();
+  return is_in_folder
+             ? "; --resume auto goes on from the last finite checkpoint, \"" +
+                   checkpoint + "\""
+             : "; --resume \"" + checkpoint +
+                   "\" goes on from the last finite checkpoint";
+}
+
 void NanCheck::stop(const std::string& problem) const {
-  const std::string checkpoint = newest_checkpoint_();
-  std::string next = "train with a lower --lr, or with --clip-norm";
-  next += checkpoint.empty()
-              ? " (--checkpoint-dir keeps the states before)"
-              : "; --resume auto goes on from the last finite checkpoint, \"" +
-                    checkpoint + "\"";
+  std::string next = "train with a lower --lr, or with --clip-norm", also;
+  try {
+    next += way_back(newest_checkpoint_());
+  } catch (const Error& error) {  // of the checkpoint in progress
+    also = "\n  also:    " + std::string(error.what());
+  }
   if (on_nan_ == OnNan::kStop)
     next += "; --on-nan skip leaves out steps whose gradients are not finite";
   throw Error("training has diverged: " + problem +
@@ -168,7 +183,7 @@ void NanCheck::stop(const std::string& problem) const {
               text_of(learning_rate_of(options_)) +
               ", is too high, or the data hold numbers that are not finite"
               "\n  next:    " +
-              next);
+              next + also);
 }
 
 }  // namespace lockstep

@@ -15,7 +15,8 @@
 //
 // Threads: an object belongs to one thread; every rank of the group calls the
 //          collectives at the same point of the program.
-// Errors:  Error that names the step and the newest checkpoint, on every rank.
+// Errors:  Error that names the step and the newest checkpoint, on every rank;
+//          and quotes the error of a checkpoint that could not be written.
 #pragma once
 
 #include <torch/optim/optimizer.h>
@@ -80,6 +81,8 @@ class NanCheck {
   bool check_state();
 
  private:
+  // The end of an advice; `checkpoint` may be empty.
+  std::string way_back(const std::string& checkpoint) const;
   [[noreturn]] void stop(const std::string& problem) const;
   std::string position_of(std::int64_t number) const;
 

@@ -9,6 +9,7 @@
 #include <torch/optim/adam.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <mutex>
 #include <set>
@@ -220,6 +221,31 @@ TEST_F(ARunThatDiverges, IsNamedByItsFirstLossAlsoWithoutCheckpoints) {
       refusal_on(2, quick_),
       AllOf(HasSubstr("the loss of step "), HasSubstr("(epoch 1, step"),
             HasSubstr("is not finite"), HasSubstr("--checkpoint-dir keeps")));
+}
+
+TEST_F(ARunThatDiverges, NamesTheCheckpointThatItBeganWithIfItSavesNone) {
+  train_on(2, quick_);
+  TrainerOptions options = resumed_with(quick_, 1e30);
+  options.resume = CheckpointFolder(folder_.path()).newest()->string();
+  options.checkpoint_dir.clear();
+  options.checkpoint_every.reset();
+  EXPECT_THAT(refusal_on(2, options),
+              HasSubstr("--resume \"" + options.resume.string() +
+                        "\" goes on from the last finite checkpoint"));
+}
+
+TEST_F(ARunThatDiverges, SaysSoAlsoIfItsLastCheckpointWasNotWritten) {
+  run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
+    for_each_replica(quick_, splits_.test, group, [&](TrainedReplica& replica) {
+      NanCheck check(quick_, {1, 28, 28}, replica, []() -> std::string {
+        throw SystemError("the checkpoint was not written", ENOSPC);
+      });
+      check.add({.number = 5, .metrics = {.loss = kNan}});
+      EXPECT_THAT(error_text<Error>([&] { check.check_losses(); }),
+                  AllOf(HasSubstr("training has diverged: "),
+                        HasSubstr("also:    the checkpoint was not")));
+    });
+  });
 }
 
 TEST_F(ARunThatDiverges, SkipsStepsOfABadImageIfAsked) {

@@ -310,9 +310,13 @@ void Run::save_checkpoint() {
   const std::string why = "no checkpoint is saved after " + done +
                           " steps, because the loss, the weights or the "
                           "optimizer's state are not finite";
-  if (stops_)
-    throw Error("the run was asked to stop, but " + why +
-                "\n  next:    go on from the checkpoint before it");
+  if (stops_) {
+    const std::string newest = checkpoints_.newest();
+    throw Error("the run was asked to stop, but " + why + "\n  next:    " +
+                (newest.empty() ? "train with a lower --lr, or with --clip-norm"
+                                : "go on from the checkpoint before it, \"" +
+                                      newest + "\""));
+  }
   if (group_.rank() == 0) log(LogLevel::kWarn, why);
 }
 
