@@ -230,7 +230,7 @@ TEST_F(ARunThatDiverges, NamesTheCheckpointThatItBeganWithIfItSavesNone) {
   options.checkpoint_dir.clear();
   options.checkpoint_every.reset();
   EXPECT_THAT(refusal_on(2, options),
-              HasSubstr("--resume \"" + options.resume.string() +
+              HasSubstr("--resume \"" + options.resume +
                         "\" goes on from the last finite checkpoint"));
 }
 

@@ -48,17 +48,9 @@ FileBytes cut(FileBytes file) {
 // As a camera writes it: with a small JPEG in a block of EXIF.
 FileBytes with_preview(FileBytes file) {
   const FileBytes preview = write_jpeg(noisy_image(64));
-  const std::size_t length = 2 + 6 + preview.size();
-  const std::array<unsigned, 10> begin{0xff,
-                                       0xe1,
-                                       static_cast<unsigned>(length >> 8),
-                                       length & 0xff,
-                                       'E',
-                                       'x',
-                                       'i',
-                                       'f',
-                                       0,
-                                       0};
+  const auto length = static_cast<unsigned>(2 + 6 + preview.size());
+  const std::array<unsigned, 10> begin{
+      0xff, 0xe1, length >> 8, length & 0xff, 'E', 'x', 'i', 'f', 0, 0};
   FileBytes block;
   for (const unsigned number : begin)
     block.push_back(static_cast<std::byte>(number));
