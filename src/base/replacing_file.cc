@@ -15,15 +15,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail(const fs::path& path, const std::string& step) {
-  const int reason = errno;
-  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
-}
-
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
-
 // A rename would replace /dev/null, or a pipe that a process reads, by a file.
 void refuse_other_than_files(const fs::path& path) {
   std::error_code error;
@@ -62,6 +53,15 @@ void take_attributes(int file, const struct stat& earlier) {
 
 }  // namespace
 
+void fail_to_write(const fs::path& path, const std::string& step) {
+  const int reason = errno;
+  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
 fs::path file_behind(const fs::path& path) {
   constexpr int kMostLinks = 40;  // as in Linux
   fs::path file = path;
@@ -71,12 +71,12 @@ fs::path file_behind(const fs::path& path) {
     if (error) return file;  // not a link
     if (!may_follow(file)) {
       errno = EACCES;
-      fail(path, "it is another user's link");
+      fail_to_write(path, "it is another user's link");
     }
     file = folder_of(file) / leads_to;
   }
   errno = ELOOP;
-  fail(path, "following its links failed");
+  fail_to_write(path, "following its links failed");
 }
 
 ReplacingFile::ReplacingFile(const fs::path& path) : path_(path) {
@@ -97,8 +97,8 @@ void ReplacingFile::open() {
     file_ =
         ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
     if (file_ < 0 && errno != EEXIST)
-      fail(path_,
-           "no file can be created in \"" + folder_of(target_).string() + "\"");
+      fail_to_write(path_, "no file can be created in \"" +
+                               folder_of(target_).string() + "\"");
   }
   if (exists) take_attributes(file_, earlier);
 }
@@ -113,20 +113,20 @@ void ReplacingFile::write(std::span<const std::byte> bytes) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
-      fail(path_, "writing stopped after " + std::to_string(written_) +
-                      " bytes; the earlier file is unchanged");
+      fail_to_write(path_, "writing stopped after " + std::to_string(written_) +
+                               " bytes; the earlier file is unchanged");
     written_ += static_cast<std::size_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 
 void ReplacingFile::sync() {
-  if (::fsync(file_) != 0) fail(path_, "syncing to the disk failed");
+  if (::fsync(file_) != 0) fail_to_write(path_, "syncing to the disk failed");
 }
 
 void ReplacingFile::take_name() {
   if (::rename(name_.c_str(), target_.c_str()) != 0)
-    fail(path_, "renaming \"" + name_ + "\" failed");
+    fail_to_write(path_, "renaming \"" + name_ + "\" failed");
   name_.clear();
 }
 

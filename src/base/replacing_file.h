@@ -26,6 +26,13 @@ namespace lockstep {
 // The file that a program writes when it opens `path`: where links lead.
 std::filesystem::path file_behind(const std::filesystem::path& path);
 
+// The folder in which `path` is.
+std::filesystem::path folder_of(const std::filesystem::path& path);
+
+// Throws SystemError for the step of writing `path` that has set errno.
+[[noreturn]] void fail_to_write(const std::filesystem::path& path,
+                                const std::string& step);
+
 class ReplacingFile {
  public:
   // The file's folder must exist.
