@@ -86,6 +86,7 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
                                const TrainingData& data, const RunParts& parts)
     : options_(options),
       images_(data.train->shape()),
+      folders_(data.folders),
       group_(parts.replica.group),
       parts_(parts),
       folder_(options.checkpoint_dir, {.keep = options.keep,
@@ -181,6 +182,19 @@ void RunCheckpoints::refuse_not_finite() const {
              "before it with a lower --lr");
 }
 
+// An earlier version measured test/ where there is valid/ too.
+std::string RunCheckpoints::why_other_files(std::string_view refusal) const {
+  if (folders_.empty() ||
+      refusal.find("\n  files was ") == std::string_view::npos)
+    return {};
+  return "\n  likely:  images were added, removed or renamed; or an earlier "
+         "version of Lockstep measured on another folder than this one, which "
+         "takes " +
+         folders_ +
+         ": to go on with that, name with --data-dir a folder with links to "
+         "train and to that folder alone";
+}
+
 std::optional<std::string> RunCheckpoints::waits() const {
   const CheckpointWaits& waits = folder_.waits();
   if (waits.count == 0) return std::nullopt;
@@ -194,10 +208,14 @@ std::optional<std::string> RunCheckpoints::waits() const {
 
 std::optional<std::filesystem::path> RunCheckpoints::restore() {
   std::optional<std::filesystem::path> from;
-  if (options_.resume == kAuto)
-    from = folder_.resume(state_);
-  else
-    from = folder_.load(options_.resume, state_);
+  try {
+    if (options_.resume == kAuto)
+      from = folder_.resume(state_);
+    else
+      from = folder_.load(options_.resume, state_);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(error.what() + why_other_files(error.what()));
+  }
   if (!from) return from;
   // One replica may have restored memory that others are about to read.
   group_->barrier({.label = "after restoring a checkpoint"}).wait();
