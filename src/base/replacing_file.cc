@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,14 +42,33 @@ bool may_follow(const fs::path& link) {
   return !all_write || own.st_uid == ::geteuid() || own.st_uid == folder.st_uid;
 }
 
+constexpr const char* kAccessList = "system.posix_acl_access";
+
+// The file's POSIX ACL, as the kernel stores it; empty without one.
+std::string access_list_of(const fs::path& path) {
+  std::string list(std::size_t{64} << 10, '\0');  // the kernel's limit
+  const ssize_t size =
+      ::getxattr(path.c_str(), kAccessList, list.data(), list.size());
+  list.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  return list;
+}
+
 // Only root may give files to other users, and some file systems have neither
-// users nor modes.
-void take_attributes(int file, const struct stat& earlier) {
+// users nor modes. In a file with an ACL the bits of the group are the most
+// that the ACL may give, and not what the group may do.
+void take_attributes(int file, const fs::path& from,
+                     const struct stat& earlier) {
   mode_t mode = earlier.st_mode & 0777;
-  if (::fchown(file, earlier.st_uid, earlier.st_gid) != 0 &&
-      ::fchown(file, static_cast<uid_t>(-1), earlier.st_gid) != 0)
-    mode = (mode & ~S_IRWXG) | ((mode & S_IRWXO) << 3);  // of another group
+  const bool same_group =
+      ::fchown(file, earlier.st_uid, earlier.st_gid) == 0 ||
+      ::fchown(file, static_cast<uid_t>(-1), earlier.st_gid) == 0;
+  const std::string list = access_list_of(from);
+  if (!same_group || !list.empty()) mode &= ~S_IRWXG;
+  if (!same_group) mode |= (mode & S_IRWXO) << 3;  // of another group
+  ::fremovexattr(file, kAccessList);               // the folder's default
   ::fchmod(file, mode);
+  if (same_group && !list.empty())
+    ::fsetxattr(file, kAccessList, list.data(), list.size(), 0);
 }
 
 }  // namespace
@@ -100,7 +120,7 @@ void ReplacingFile::open() {
       fail_to_write(path_, "no file can be created in \"" +
                                folder_of(target_).string() + "\"");
   }
-  if (exists) take_attributes(file_, earlier);
+  if (exists) take_attributes(file_, target_, earlier);
 }
 
 ReplacingFile::~ReplacingFile() {

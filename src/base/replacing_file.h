@@ -3,10 +3,10 @@
 //
 // The bytes go to a temporary file, `.NAME.PID.tmp` or `.NAME.PID-N.tmp`, in
 // the same folder. A name that is a link stays one: the file to which it leads
-// is replaced. The new file has the mode of the earlier one, and its owner and
-// group as far as this process may give files away, so that a private file
-// stays private. Another hard link to the earlier file keeps the earlier
-// content.
+// is replaced. The new file has the mode and the POSIX ACL of the earlier one,
+// and its owner and group as far as this process may give files away, so that a
+// private file stays private. Another hard link to the earlier file keeps the
+// earlier content.
 //
 // Threads: one thread at a time per object. Of two writers to one name the
 //          later one wins; the contents never mix.
