@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -14,15 +15,6 @@ namespace lockstep {
 namespace {
 
 namespace fs = std::filesystem;
-
-[[noreturn]] void fail(const fs::path& path, const std::string& step) {
-  const int reason = errno;
-  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
-}
-
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
 
 // A rename would replace /dev/null, or a pipe that a process reads, by a file.
 void refuse_other_than_files(const fs::path& path) {
@@ -50,17 +42,45 @@ bool may_follow(const fs::path& link) {
   return !all_write || own.st_uid == ::geteuid() || own.st_uid == folder.st_uid;
 }
 
+constexpr const char* kAccessList = "system.posix_acl_access";
+
+// The file's POSIX ACL, as the kernel stores it; empty without one.
+std::string access_list_of(const fs::path& path) {
+  std::string list(std::size_t{64} << 10, '\0');  // the kernel's limit
+  const ssize_t size =
+      ::getxattr(path.c_str(), kAccessList, list.data(), list.size());
+  list.resize(size > 0 ? static_cast<std::size_t>(size) : 0);
+  return list;
+}
+
 // Only root may give files to other users, and some file systems have neither
-// users nor modes.
-void take_attributes(int file, const struct stat& earlier) {
+// users nor modes. In a file with an ACL the bits of the group are the most
+// that the ACL may give, and not what the group may do.
+void take_attributes(int file, const fs::path& from,
+                     const struct stat& earlier) {
   mode_t mode = earlier.st_mode & 0777;
-  if (::fchown(file, earlier.st_uid, earlier.st_gid) != 0 &&
-      ::fchown(file, static_cast<uid_t>(-1), earlier.st_gid) != 0)
-    mode = (mode & ~S_IRWXG) | ((mode & S_IRWXO) << 3);  // of another group
+  const bool same_group =
+      ::fchown(file, earlier.st_uid, earlier.st_gid) == 0 ||
+      ::fchown(file, static_cast<uid_t>(-1), earlier.st_gid) == 0;
+  const std::string list = access_list_of(from);
+  if (!same_group || !list.empty()) mode &= ~S_IRWXG;
+  if (!same_group) mode |= (mode & S_IRWXO) << 3;  // of another group
+  ::fremovexattr(file, kAccessList);               // the folder's default
   ::fchmod(file, mode);
+  if (same_group && !list.empty())
+    ::fsetxattr(file, kAccessList, list.data(), list.size(), 0);
 }
 
 }  // namespace
+
+void fail_to_write(const fs::path& path, const std::string& step) {
+  const int reason = errno;
+  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
 
 fs::path file_behind(const fs::path& path) {
   constexpr int kMostLinks = 40;  // as in Linux
@@ -71,12 +91,12 @@ fs::path file_behind(const fs::path& path) {
     if (error) return file;  // not a link
     if (!may_follow(file)) {
       errno = EACCES;
-      fail(path, "it is another user's link");
+      fail_to_write(path, "it is another user's link");
     }
     file = folder_of(file) / leads_to;
   }
   errno = ELOOP;
-  fail(path, "following its links failed");
+  fail_to_write(path, "following its links failed");
 }
 
 ReplacingFile::ReplacingFile(const fs::path& path) : path_(path) {
@@ -97,10 +117,10 @@ void ReplacingFile::open() {
     file_ =
         ::open(name_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, mode);
     if (file_ < 0 && errno != EEXIST)
-      fail(path_,
-           "no file can be created in \"" + folder_of(target_).string() + "\"");
+      fail_to_write(path_, "no file can be created in \"" +
+                               folder_of(target_).string() + "\"");
   }
-  if (exists) take_attributes(file_, earlier);
+  if (exists) take_attributes(file_, target_, earlier);
 }
 
 ReplacingFile::~ReplacingFile() {
@@ -113,20 +133,20 @@ void ReplacingFile::write(std::span<const std::byte> bytes) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
-      fail(path_, "writing stopped after " + std::to_string(written_) +
-                      " bytes; the earlier file is unchanged");
+      fail_to_write(path_, "writing stopped after " + std::to_string(written_) +
+                               " bytes; the earlier file is unchanged");
     written_ += static_cast<std::size_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
 }
 
 void ReplacingFile::sync() {
-  if (::fsync(file_) != 0) fail(path_, "syncing to the disk failed");
+  if (::fsync(file_) != 0) fail_to_write(path_, "syncing to the disk failed");
 }
 
 void ReplacingFile::take_name() {
   if (::rename(name_.c_str(), target_.c_str()) != 0)
-    fail(path_, "renaming \"" + name_ + "\" failed");
+    fail_to_write(path_, "renaming \"" + name_ + "\" failed");
   name_.clear();
 }
 

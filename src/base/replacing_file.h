@@ -3,10 +3,10 @@
 //
 // The bytes go to a temporary file, `.NAME.PID.tmp` or `.NAME.PID-N.tmp`, in
 // the same folder. A name that is a link stays one: the file to which it leads
-// is replaced. The new file has the mode of the earlier one, and its owner and
-// group as far as this process may give files away, so that a private file
-// stays private. Another hard link to the earlier file keeps the earlier
-// content.
+// is replaced. The new file has the mode and the POSIX ACL of the earlier one,
+// and its owner and group as far as this process may give files away, so that a
+// private file stays private. Another hard link to the earlier file keeps the
+// earlier content.
 //
 // Threads: one thread at a time per object. Of two writers to one name the
 //          later one wins; the contents never mix.
@@ -25,6 +25,13 @@ namespace lockstep {
 
 // The file that a program writes when it opens `path`: where links lead.
 std::filesystem::path file_behind(const std::filesystem::path& path);
+
+// The folder in which `path` is.
+std::filesystem::path folder_of(const std::filesystem::path& path);
+
+// Throws SystemError for the step of writing `path` that has set errno.
+[[noreturn]] void fail_to_write(const std::filesystem::path& path,
+                                const std::string& step);
 
 class ReplacingFile {
  public:

@@ -70,7 +70,7 @@ struct EvaluationOptions {
   std::int64_t workers = 1;
   // The number of samples per rank that may be broken, as in LoaderOptions:
   // evaluate() leaves them out, predict() says nothing of them. One more is an
-  // error; that of predict() names all.
+  // error; that of predict() names all. The same on every rank.
   std::int64_t max_broken = 0;
   // The ranks that share the samples; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <exception>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -98,14 +99,22 @@ std::shared_ptr<void> GroupCore::finish_before_leaving(
   return kept;
 }
 
+// The work of an aborted group fails when its backends leave.
 void GroupCore::run_finishes() noexcept {
   std::vector<std::weak_ptr<std::function<void()>>> finishes;
   {
     MutexLock lock(abort_mutex_);
+    if (aborted_) return;
     finishes.swap(finishes_);
   }
-  for (const auto& known : finishes)
-    if (const auto finish = known.lock()) (*finish)();
+  for (const auto& known : finishes) try {
+      if (const auto finish = known.lock()) (*finish)();
+    } catch (const std::exception& error) {
+      log(LogLevel::kError,
+          fmt::format("rank {} leaves group \"{}\" without waiting for its "
+                      "own work: {}",
+                      identity_.rank, identity_.name, error.what()));
+    }
 }
 
 // A thread of the parent may have held any lock when the child was forked.

@@ -130,9 +130,9 @@ class GroupCore {
   // Counts a step for `lockstep status`; see Recorder.
   void count_reduced_pass();
 
-  // leave() first calls `finish`, which must not throw, unless the returned
-  // pointer is destroyed before: for a thread of this process whose work still
-  // needs the group.
+  // leave() first calls `finish`, unless the returned pointer is destroyed
+  // before or the group is aborted: for a thread of this process whose work
+  // still needs the group. What `finish` throws is logged.
   std::shared_ptr<void> finish_before_leaving(std::function<void()> finish);
 
   // As in ProcessGroup.

@@ -27,19 +27,19 @@ void resolve_gradient(const at::Tensor& parameter) {
   gradient = gradient.clone();
 }
 
-at::Tensor without_repeats(at::Tensor tensor) {
-  for (std::int64_t i = 0; i < tensor.dim(); ++i)
-    if (tensor.stride(i) == 0 && tensor.size(i) > 1)
+at::Tensor without_repeats(at::Tensor tensor, const at::Tensor& like) {
+  for (std::int64_t i = 0; i < like.dim(); ++i)
+    if (like.stride(i) == 0 && like.size(i) > 1)
       tensor = tensor.narrow(i, 0, 1);
   return tensor;
 }
 
+at::Tensor without_repeats(const at::Tensor& tensor) {
+  return without_repeats(tensor, tensor);
+}
+
 void copy_elements(const at::Tensor& from, const at::Tensor& to) {
-  const at::Tensor place = without_repeats(to);
-  at::Tensor elements = from;
-  for (std::int64_t i = 0; i < to.dim(); ++i)
-    elements = elements.narrow(i, 0, place.size(i));
-  place.copy_(elements);
+  without_repeats(to).copy_(without_repeats(from, to));
 }
 
 bool is_exclusive(const at::Tensor& tensor) {

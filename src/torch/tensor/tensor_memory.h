@@ -30,7 +30,11 @@ void resolve_gradient(const at::Tensor& parameter);
 
 // The elements that expand() has not repeated: a tensor that shares the memory,
 // and repeats none along a dimension.
-at::Tensor without_repeats(at::Tensor tensor);
+at::Tensor without_repeats(const at::Tensor& tensor);
+
+// A tensor of the shape of `like` without what expand() has repeated in `like`:
+// its first part along each such dimension.
+at::Tensor without_repeats(at::Tensor tensor, const at::Tensor& like);
 
 // Copies the elements of `from` to `to`, which has its shape and may be
 // expanded: then it gets the first of what it repeats. at::Tensor::copy_()

@@ -17,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-[[noreturn]] void fail_to_write(const fs::path& path, const std::string& step) {
-  const int reason = errno;
-  throw SystemError("cannot write \"" + path.string() + "\": " + step, reason);
-}
-
 [[noreturn]] void fail_to_rename(const fs::path& from, const fs::path& to) {
   fail_to_write(to, "renaming \"" + from.string() + "\" failed");
 }
@@ -29,10 +24,6 @@ namespace fs = std::filesystem;
 // Where two names cannot be exchanged, the folder to replace is called like the
 // new one, with this ending, until it is deleted.
 constexpr const char* kAside = ".old.tmp";
-
-fs::path folder_of(const fs::path& path) {
-  return path.has_parent_path() ? path.parent_path() : fs::path(".");
-}
 
 // Syncs the folder of `path`.
 void sync_folder(const fs::path& path) {

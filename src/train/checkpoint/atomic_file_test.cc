@@ -5,11 +5,13 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
@@ -73,6 +75,34 @@ TEST(ReplaceFile, KeepsTheModeOfTheEarlierFile) {
   }
   ::umask(before);
   EXPECT_EQ(contents(directory / "model"), "new");
+}
+
+// A user may read and write, the file's group nothing, although the bits of the
+// group in the mode are set: they are the ACL's mask.
+TEST(ReplaceFile, KeepsTheAccessListOfTheEarlierFileIfTheDiskHasThem) {
+  struct Entry {
+    std::uint16_t tag, permissions;
+    std::uint32_t id;
+  };
+  struct {
+    std::uint32_t version = 2;
+    Entry entries[5]{
+        {1, 6, ~0U}, {2, 6, 1}, {4, 0, ~0U}, {16, 6, ~0U}, {32, 0, ~0U}};
+  } list;
+  constexpr const char* kName = "system.posix_acl_access";
+  const TestDirectory directory;
+  const auto path = directory / "model";
+  replace(path, "old");
+  const bool is_set =
+      ::setxattr(path.c_str(), kName, &list, sizeof(list), 0) == 0;
+  const mode_t mode = mode_of(path);
+  replace(path, "new");
+  EXPECT_EQ(mode_of(path), mode);
+  auto kept = list;
+  kept.version = 0;
+  const ssize_t size = ::getxattr(path.c_str(), kName, &kept, sizeof(kept));
+  EXPECT_EQ(size, is_set ? ssize_t{sizeof(list)} : -1);
+  if (is_set) EXPECT_EQ(std::memcmp(&kept, &list, sizeof(list)), 0);
 }
 
 TEST(ReplaceFile, ReplacesWhatALinkLeadsToWhetherItExistsOrNot) {

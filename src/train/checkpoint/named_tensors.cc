@@ -188,14 +188,6 @@ void add_part(NamedTensors& tensors, const std::string& prefix,
                    "two tensors of one name");
 }
 
-at::Tensor without_repeats(const at::Tensor& tensor, const at::Tensor& like) {
-  at::Tensor part = tensor;
-  for (std::int64_t dim = 0; dim < like.dim(); ++dim)
-    if (like.size(dim) > 1 && like.stride(dim) == 0)
-      part = part.narrow(dim, 0, 1);
-  return part;
-}
-
 NamedTensors fitted(const NamedTensors& ours, NamedTensors stored) {
   const c10::AutoGradMode no_grad(false);
   for (const auto& [name, tensor] : ours) {
@@ -246,8 +238,7 @@ void copy_over(const NamedTensors& ours, const NamedTensors& stored) {
   for (const auto& [name, tensor] : ours) {
     std::optional<c10::InferenceMode> mode;  // writes to its tensors alone
     if (tensor.is_inference()) mode.emplace();
-    without_repeats(tensor, tensor)
-        .copy_(without_repeats(stored.at(name), tensor));
+    copy_elements(stored.at(name), tensor);
   }
 }
 

@@ -47,11 +47,6 @@ NamedTensors part_of(const NamedTensors& tensors, std::string_view prefix);
 void add_part(NamedTensors& tensors, const std::string& prefix,
               const NamedTensors& part);
 
-// A tensor of the shape of `like` without what expand() repeats in `like`: its
-// first part along each such dimension. Of `like` itself that is all of its
-// memory.
-at::Tensor without_repeats(const at::Tensor& tensor, const at::Tensor& like);
-
 // `stored` as PyTorch's load_state_dict(strict=True) fits it to a model's
 // tensors, `ours`:
 // - another type is converted, unless that would lose an imaginary part, a

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <new>
 #include <system_error>
@@ -46,7 +47,7 @@ ShardWriter::ShardWriter(std::shared_ptr<ProcessGroup> group)
     : group_(std::move(group)),
       duplicate_(group_->core().duplicate()),
       before_leaving_(
-          group_->core().finish_before_leaving([this] { join(); })) {}
+          group_->core().finish_before_leaving([this] { join_and_tell(); })) {}
 
 ShardWriter::~ShardWriter() {
   try {
@@ -104,7 +105,13 @@ void ShardWriter::start(SetToWrite set) {
     busy_ = false;
   };
   try {
-    if (duplicate_) thread_ = std::thread(work);
+    std::promise<void> written;
+    written_ = written.get_future();
+    if (duplicate_)
+      thread_ = std::thread([work, written = std::move(written)]() mutable {
+        work();
+        written.set_value();
+      });
   } catch (const std::system_error& error) {
     // The other ranks' threads wait for this rank's shard.
     log(LogLevel::kWarn, std::string("training waits for a checkpoint, since "
@@ -116,6 +123,16 @@ void ShardWriter::start(SetToWrite set) {
 
 void ShardWriter::join() {
   if (process_.is_current() && thread_.joinable()) thread_.join();
+}
+
+void ShardWriter::join_and_tell() {
+  constexpr std::chrono::seconds kLong(5);
+  if (!process_.is_current() || !thread_.joinable()) return;
+  if (written_.wait_for(kLong) == std::future_status::timeout)
+    log(LogLevel::kWarn,
+        "the rank leaves its group once the checkpoint in progress is on the "
+        "disk");
+  join();
 }
 
 void ShardWriter::wait() {

@@ -6,8 +6,8 @@
 // duplicate of the group, whose order of collectives is its own. When all
 // shards are on the disk rank 0's thread writes the manifest, reads the set's
 // headers, and gives the folder its name. A rank that leaves the group first
-// waits for its thread. The memory of the copy, as large as
-// the largest shard so far, stays for the next one.
+// waits for its thread, unless the group is aborted. The memory of the copy, as
+// large as the largest shard so far, stays for the next one.
 //
 // Threads: an object belongs to one thread of a rank; every rank has one, and
 //          starts it for the same checkpoints. Held by OwnProcessPointer: a
@@ -24,6 +24,7 @@
 #include <exception>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,6 +68,8 @@ class ShardWriter {
 
  private:
   void join();
+  // Logs that it waits, if that takes some seconds.
+  void join_and_tell();
   void write(const SetToWrite& set);
   ShardFile write_shard(const SetToWrite& set) const;
   void seal(const SetToWrite& set, const ShardFile& own);
@@ -83,10 +86,11 @@ class ShardWriter {
   ShardedParts parts_;
 
   std::atomic<bool> busy_ = false;
-  std::exception_ptr error_;  // of the thread, once it has ended
+  std::exception_ptr error_;   // of the thread, once it has ended
+  std::future<void> written_;  // of the thread; ready when its work is done
   std::thread thread_;
   OwnProcess process_;
-  std::shared_ptr<void> before_leaving_;  // join() when the group is left
+  std::shared_ptr<void> before_leaving_;  // when the group is left
 };
 
 }  // namespace lockstep

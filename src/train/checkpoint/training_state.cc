@@ -23,6 +23,7 @@
 #include "src/comm/group/same_text.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/optim/optimizer_shard.h"
+#include "src/torch/tensor/tensor_memory.h"
 #include "src/train/checkpoint/checkpoint_seal.h"
 #include "src/train/checkpoint/checkpoint_search.h"
 #include "src/train/checkpoint/optimizer_tensors.h"
@@ -442,7 +443,7 @@ void broadcast_buffers(const TrainingState& state, ProcessGroup& group) {
   std::vector<at::Tensor> buffers;
   if (state.model)
     for (const at::Tensor& buffer : state.model->buffers())
-      buffers.push_back(without_repeats(buffer, buffer));
+      buffers.push_back(without_repeats(buffer));
   std::vector<std::int64_t> count{std::ssize(buffers)};
   group
       .all_reduce(view(count), ReduceOp::kMin,

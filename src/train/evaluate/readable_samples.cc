@@ -54,7 +54,9 @@ void ReadableSamples::note(std::int64_t index,
       " samples of this evaluation are broken, which is as many as are "
       "permitted; one more: " +
       message +
-      "\n  next:    repair or remove them, or permit more broken samples");
+      "\n  next:    repair or remove them, or permit more with --max-broken "
+      "(in "
+      "a program, EvaluationOptions::max_broken)");
 }
 
 std::vector<BrokenSample> ReadableSamples::broken() const {

@@ -6,12 +6,15 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "lockstep/train/evaluation.h"
+#include "src/train/checkpoint/optimizer_tensors.h"
 
 namespace lockstep {
 namespace {
@@ -35,7 +38,7 @@ std::vector<bool> finite(const std::vector<at::Tensor>& tensors) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> answers;
   for (const at::Tensor& tensor : tensors)
-    answers.push_back(at::isfinite(tensor).all());
+    answers.push_back(at::isfinite(tensor).all().to(tensors.front().device()));
   const at::Tensor all = at::stack(answers).cpu();
   const auto answer = all.accessor<bool, 1>();
   std::vector<bool> found;
@@ -55,10 +58,29 @@ at::Tensor outputs_of(Classifier& model, const ImageShape& images) {
                            .to(model.parameters().front().device()));
 }
 
+// The numbers of the state that this rank holds: with a sharded optimizer, of
+// its pieces.
+std::vector<at::Tensor> state_in(const torch::optim::Optimizer& optimizer,
+                                 const Classifier& model) {
+  std::vector<at::Tensor> state;
+  if (const auto* const sharded =
+          dynamic_cast<const ZeroRedundancyOptimizer*>(&optimizer))
+    for (const StatePiece& piece : shard_of(*sharded, model).pieces)
+      state.push_back(piece.elements);
+  else
+    for (const auto& [name, tensor] : tensors_of(optimizer, model).tensors)
+      state.push_back(tensor);
+  std::erase_if(state, [](const at::Tensor& tensor) {
+    return !tensor.is_floating_point();
+  });
+  return state;
+}
+
 }  // namespace
 
 std::string first_not_finite(Classifier& model, const ImageShape& images,
-                             ProcessGroup& group) {
+                             ProcessGroup& group,
+                             const torch::optim::Optimizer* optimizer) {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
   for (const auto& list : {model.named_parameters(), model.named_buffers()})
@@ -67,32 +89,38 @@ std::string first_not_finite(Classifier& model, const ImageShape& images,
       names.push_back(item.key());
       tensors.push_back(item.value().detach());
     }
-  names.emplace_back();
   tensors.push_back(outputs_of(model, images));
+  if (optimizer != nullptr)
+    std::ranges::move(state_in(*optimizer, model), std::back_inserter(tensors));
   const std::vector<bool> are_finite = finite(tensors);
   const auto first = std::ranges::find(are_finite, false);
-  const std::int64_t found =
-      reduced(group, std::distance(are_finite.begin(), first), ReduceOp::kMin);
-  if (found == std::ssize(names)) return {};
-  const std::string& name = names[static_cast<std::size_t>(found)];
-  return name.empty() ? "what the model computes"
-                      : "\"" + name + "\" of the model";
+  // Ranks hold different numbers of tensors of the optimizer.
+  const std::int64_t outputs = std::ssize(names);
+  const std::int64_t own =
+      first == are_finite.end()
+          ? outputs + 2
+          : std::min(std::distance(are_finite.begin(), first), outputs + 1);
+  const std::int64_t found = reduced(group, own, ReduceOp::kMin);
+  if (found > outputs + 1) return {};
+  if (found > outputs) return "the optimizer's state";
+  if (found == outputs) return "what the model computes";
+  return "\"" + names[static_cast<std::size_t>(found)] + "\" of the model";
 }
 
 NanCheck::NanCheck(const TrainerOptions& options, const ImageShape& images,
-                   std::shared_ptr<Classifier> model,
-                   std::shared_ptr<ProcessGroup> group,
+                   const TrainedReplica& replica,
                    std::function<std::string()> newest_checkpoint)
     : options_(options),
       on_nan_(parse_on_nan(options.on_nan)),
       images_(images),
-      model_(std::move(model)),
-      group_(std::move(group)),
+      model_(replica.model.module()),
+      optimizer_(*replica.optimizer.optimizer),
+      group_(replica.group),
       newest_checkpoint_(std::move(newest_checkpoint)) {}
 
 void NanCheck::add(const FinishedStep& step) {
   last_ = step.number;
-  last_is_bad_ = !std::isfinite(step.metrics.loss);
+  last_is_bad_ = !step.skipped && !std::isfinite(step.metrics.loss);
   skipped_in_row_ = step.skipped ? skipped_in_row_ + 1 : 0;
   if (last_is_bad_ && on_nan_ == OnNan::kStop)
     first_bad_ = std::min(first_bad_, step.number);
@@ -112,7 +140,8 @@ void NanCheck::check_losses() {
 
 bool NanCheck::check_state() {
   check_losses();
-  const std::string name = first_not_finite(*model_, images_, *group_);
+  const std::string name =
+      first_not_finite(*model_, images_, *group_, &optimizer_);
   if (!name.empty() && on_nan_ != OnNan::kIgnore)
     stop(name + " is not finite after " + position_of(last_));
   return reduced(*group_, last_is_bad_ ? 1 : 0, ReduceOp::kMax) == 0 &&
@@ -126,13 +155,27 @@ std::string NanCheck::position_of(std::int64_t number) const {
          ")";
 }
 
+std::string NanCheck::way_back(const std::string& checkpoint) const {
+  const auto& folder = options_.checkpoint_dir;
+  if (checkpoint.empty())
+    return folder.empty() ? " (--checkpoint-dir keeps the states before)" : "";
+  const bool is_in_folder =
+      !folder.empty() && std::filesystem::path(checkpoint).parent_path() ==
+                             (folder / "name").parent_path();
+  return is_in_folder
+             ? "; --resume auto goes on from the last finite checkpoint, \"" +
+                   checkpoint + "\""
+             : "; --resume \"" + checkpoint +
+                   "\" goes on from the last finite checkpoint";
+}
+
 void NanCheck::stop(const std::string& problem) const {
-  const std::string checkpoint = newest_checkpoint_();
-  std::string next = "train with a lower --lr, or with --clip-norm";
-  next += checkpoint.empty()
-              ? " (--checkpoint-dir keeps the states before)"
-              : "; --resume auto goes on from the last finite checkpoint, \"" +
-                    checkpoint + "\"";
+  std::string next = "train with a lower --lr, or with --clip-norm", also;
+  try {
+    next += way_back(newest_checkpoint_());
+  } catch (const Error& error) {  // of the checkpoint in progress
+    also = "\n  also:    " + std::string(error.what());
+  }
   if (on_nan_ == OnNan::kStop)
     next += "; --on-nan skip leaves out steps whose gradients are not finite";
   throw Error("training has diverged: " + problem +
@@ -140,7 +183,7 @@ void NanCheck::stop(const std::string& problem) const {
               text_of(learning_rate_of(options_)) +
               ", is too high, or the data hold numbers that are not finite"
               "\n  next:    " +
-              next);
+              next + also);
 }
 
 }  // namespace lockstep

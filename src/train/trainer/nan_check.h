@@ -2,8 +2,8 @@
 // and keeps such a state out of its checkpoints.
 //
 // A rank notes its losses where it reads them anyway. The ranks decide at each
-// report and before each checkpoint, from a reduced value; only there weights
-// and buffers are read as well. What --on-nan says then:
+// report and before each checkpoint, from a reduced value; only there weights,
+// buffers and the optimizer's state are read as well. What --on-nan says then:
 //
 //   stop    the first loss that is not finite ends the run
 //   skip    a step whose gradients are not finite is skipped (TrainingStep);
@@ -15,8 +15,11 @@
 //
 // Threads: an object belongs to one thread; every rank of the group calls the
 //          collectives at the same point of the program.
-// Errors:  Error that names the step and the newest checkpoint, on every rank.
+// Errors:  Error that names the step and the newest checkpoint, on every rank;
+//          and quotes the error of a checkpoint that could not be written.
 #pragma once
+
+#include <torch/optim/optimizer.h>
 
 #include <cstdint>
 #include <functional>
@@ -29,15 +32,18 @@
 #include "src/train/evaluate/metrics.h"
 #include "src/train/job/training_options.h"
 #include "src/train/model/models.h"
+#include "src/train/trainer/strategies.h"
 
 namespace lockstep {
 
 // What is not finite on some rank of the group: the first such parameter or
 // buffer of `model`, or its outputs for an image of the shape `images`, as
-// after a step that made finite weights too large. Empty if all is finite. A
-// collective.
-std::string first_not_finite(Classifier& model, const ImageShape& images,
-                             ProcessGroup& group);
+// after a step that made finite weights too large, or the state of `optimizer`,
+// of which each rank reads what it holds: the square of a finite gradient may
+// be too large. Empty if all is finite. A collective.
+std::string first_not_finite(
+    Classifier& model, const ImageShape& images, ProcessGroup& group,
+    const torch::optim::Optimizer* optimizer = nullptr);
 
 // A step of the optimizer on this rank, once its loss is known.
 struct FinishedStep {
@@ -50,11 +56,11 @@ class NanCheck {
  public:
   static constexpr std::int64_t kMostSkipped = 64;
 
-  // `options` must outlive the object. `newest_checkpoint` is called on every
-  // rank before an error; it returns a path, or nothing without a checkpoint.
+  // `options` and `replica` must outlive the object. `newest_checkpoint` is
+  // called on every rank before an error; it returns a path, or nothing without
+  // a checkpoint.
   NanCheck(const TrainerOptions& options, const ImageShape& images,
-           std::shared_ptr<Classifier> model,
-           std::shared_ptr<ProcessGroup> group,
+           const TrainedReplica& replica,
            std::function<std::string()> newest_checkpoint);
 
   // The run goes on from a step in an epoch of `steps_per_epoch`.
@@ -69,12 +75,14 @@ class NanCheck {
 
   // Before a checkpoint and at the end of an epoch, when all losses are known:
   // throws where the run ends. Returns whether the state is fit to be saved:
-  // the last loss, the weights, the buffers and what the model computes are
-  // finite on every rank. A
+  // the last loss, unless its step was skipped, the weights, the buffers, what
+  // the model computes and the optimizer's state are finite on every rank. A
   // collective.
   bool check_state();
 
  private:
+  // The end of an advice; `checkpoint` may be empty.
+  std::string way_back(const std::string& checkpoint) const;
   [[noreturn]] void stop(const std::string& problem) const;
   std::string position_of(std::int64_t number) const;
 
@@ -82,6 +90,7 @@ class NanCheck {
   const OnNan on_nan_;
   const ImageShape images_;
   std::shared_ptr<Classifier> model_;
+  const torch::optim::Optimizer& optimizer_;
   std::shared_ptr<ProcessGroup> group_;
   std::function<std::string()> newest_checkpoint_;
   static constexpr auto kNone = std::numeric_limits<std::int64_t>::max();

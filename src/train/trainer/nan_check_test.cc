@@ -6,14 +6,18 @@
 #include <ATen/Parallel.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adam.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <limits>
 #include <mutex>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/testing/run_ranks.h"
@@ -101,12 +105,12 @@ class ARunThatDiverges : public ::testing::Test {
     return options;
   }
 
-  // Replaces a weight of the newest checkpoint.
-  void spoil_newest() const {
+  // Replaces the tensor of the newest checkpoint whose name ends with `name`.
+  void spoil_newest(std::string_view name) const {
     const auto newest = *CheckpointFolder(folder_.path()).newest();
     TensorArchive archive = parse_archive(read_bytes(newest), newest.string());
-    at::Tensor& weight = archive.tensors.at("model.fc2.bias");
-    weight = weight.clone().fill_(kNan);
+    for (auto& [other, tensor] : archive.tensors)
+      if (other.ends_with(name)) tensor = tensor.clone().fill_(kNan);
     seal(archive);
     write_archive(newest, archive);
   }
@@ -170,6 +174,44 @@ TEST_F(ARunThatDiverges, IsFoundInFiniteWeightsThatComputeNothingFinite) {
   });
 }
 
+// Adam divides by it, so that the weights stay as they are.
+TEST_F(ARunThatDiverges, IsFoundInTheStateOfAnOptimizerWithFiniteWeights) {
+  for (const bool sharded : {false, true})
+    run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+      const at::NoGradGuard no_grad;
+      const auto model = make_model("mlp", {.hidden = {4}});
+      for (at::Tensor& weight : model->parameters()) weight.fill_(0.01F);
+      std::unique_ptr<torch::optim::Optimizer> optimizer;
+      if (sharded)
+        optimizer = std::make_unique<ZeroRedundancyOptimizer>(
+            model->parameters(), torch::optim::AdamOptions(),
+            ZeroRedundancyOptimizerOptions{.group = group});
+      else
+        optimizer = std::make_unique<torch::optim::Adam>(model->parameters());
+      const auto found_after = [&](float gradient) {
+        for (at::Tensor& weight : model->parameters())
+          weight.mutable_grad() = at::full_like(weight, gradient);
+        optimizer->step();
+        return first_not_finite(*model, {1, 28, 28}, *group, optimizer.get());
+      };
+      EXPECT_EQ(found_after(1), "");
+      EXPECT_EQ(found_after(1e30F), "the optimizer's state");
+    });
+}
+
+TEST_F(ARunThatDiverges, IsNotResumedFromAnOptimizersStateThatIsNotFinite) {
+  quick_.optimizer = "adam";
+  for (const bool sharded : {false, true}) {
+    for (const auto& name : checkpoints())
+      std::filesystem::remove_all(folder_.path() / name);
+    quick_.sharded = sharded;
+    train_on(2, quick_);
+    spoil_newest("fc2.bias.exp_avg_sq");
+    EXPECT_THAT(refusal_on(2, resumed_with(quick_, 0.01)),
+                HasSubstr("the optimizer's state is not finite"));
+  }
+}
+
 TEST_F(ARunThatDiverges, IsNamedByItsFirstLossAlsoWithoutCheckpoints) {
   quick_.checkpoint_dir.clear();
   quick_.checkpoint_every.reset();
@@ -181,14 +223,40 @@ TEST_F(ARunThatDiverges, IsNamedByItsFirstLossAlsoWithoutCheckpoints) {
             HasSubstr("is not finite"), HasSubstr("--checkpoint-dir keeps")));
 }
 
+TEST_F(ARunThatDiverges, NamesTheCheckpointThatItBeganWithIfItSavesNone) {
+  train_on(2, quick_);
+  TrainerOptions options = resumed_with(quick_, 1e30);
+  options.resume = CheckpointFolder(folder_.path()).newest()->string();
+  options.checkpoint_dir.clear();
+  options.checkpoint_every.reset();
+  EXPECT_THAT(refusal_on(2, options),
+              HasSubstr("--resume \"" + options.resume +
+                        "\" goes on from the last finite checkpoint"));
+}
+
+TEST_F(ARunThatDiverges, SaysSoAlsoIfItsLastCheckpointWasNotWritten) {
+  run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
+    for_each_replica(quick_, splits_.test, group, [&](TrainedReplica& replica) {
+      NanCheck check(quick_, {1, 28, 28}, replica, []() -> std::string {
+        throw SystemError("the checkpoint was not written", ENOSPC);
+      });
+      check.add({.number = 5, .metrics = {.loss = kNan}});
+      EXPECT_THAT(error_text<Error>([&] { check.check_losses(); }),
+                  AllOf(HasSubstr("training has diverged: "),
+                        HasSubstr("also:    the checkpoint was not")));
+    });
+  });
+}
+
 TEST_F(ARunThatDiverges, SkipsStepsOfABadImageIfAsked) {
   quick_.on_nan = "skip";
+  quick_.keep = 4;
   splits_.train = striped_images(32, 1);
   nan_image_ = 20;
   for (const char* model : {"mlp", "resnet18"})
     for (const bool sharded : {false, true}) {
       // Its running statistics must not become NaN either.
-      if (sharded && quick_.model == "resnet18") continue;
+      if (sharded && model == std::string_view("resnet18")) continue;
       for (const auto& name : checkpoints())
         std::filesystem::remove_all(folder_.path() / name);
       quick_.model = model;
@@ -196,6 +264,8 @@ TEST_F(ARunThatDiverges, SkipsStepsOfABadImageIfAsked) {
       const TrainingResult result = train_on(2, quick_);
       // Once per epoch.
       EXPECT_EQ(result.skipped_steps, 2) << model;
+      // A skipped step has changed nothing, so that its state is saved too.
+      EXPECT_EQ(checkpoints().size(), 4u) << model;
       EXPECT_TRUE(std::isfinite(result.train.mean_loss())) << model;
       run_ranks("shm", 1, [&](const auto& group) {
         EXPECT_EQ(first_not_finite(*result.model, {1, 28, 28}, *group), "")
@@ -227,7 +297,7 @@ TEST_F(ARunThatDiverges, GoesOnWithoutSavingItIfAsked) {
 
 TEST_F(ARunThatDiverges, IsNotResumedFromACheckpointThatAnEarlierVersionSaved) {
   train_on(2, quick_);
-  spoil_newest();
+  spoil_newest("model.fc2.bias");
   TrainerOptions options = resumed_with(quick_, 0.01);
   EXPECT_THAT(refusal_on(2, options),
               AllOf(HasSubstr("\"fc2.bias\" of the model is not finite"),

@@ -86,6 +86,7 @@ RunCheckpoints::RunCheckpoints(const TrainerOptions& options,
                                const TrainingData& data, const RunParts& parts)
     : options_(options),
       images_(data.train->shape()),
+      folders_(data.folders),
       group_(parts.replica.group),
       parts_(parts),
       folder_(options.checkpoint_dir, {.keep = options.keep,
@@ -171,13 +172,27 @@ std::string RunCheckpoints::newest() {
 void RunCheckpoints::refuse_not_finite() const {
   if (parse_on_nan(options_.on_nan) == OnNan::kIgnore) return;
   const std::string name =
-      first_not_finite(*parts_.replica.model, images_, *group_);
+      first_not_finite(*parts_.replica.model, images_, *group_,
+                       parts_.replica.optimizer.optimizer.get());
   if (name.empty()) return;
   refuse_run("in the checkpoint \"" + resumed_from_.string() + "\", " + name +
              " is not finite"
              "\n  likely:  the run had diverged before it was saved"
              "\n  next:    move it out of its folder, and resume from the one "
              "before it with a lower --lr");
+}
+
+// An earlier version measured test/ where there is valid/ too.
+std::string RunCheckpoints::why_other_files(std::string_view refusal) const {
+  if (folders_.empty() ||
+      refusal.find("\n  files was ") == std::string_view::npos)
+    return {};
+  return "\n  likely:  images were added, removed or renamed; or an earlier "
+         "version of Lockstep measured on another folder than this one, which "
+         "takes " +
+         folders_ +
+         ": to go on with that, name with --data-dir a folder with links to "
+         "train and to that folder alone";
 }
 
 std::optional<std::string> RunCheckpoints::waits() const {
@@ -193,10 +208,14 @@ std::optional<std::string> RunCheckpoints::waits() const {
 
 std::optional<std::filesystem::path> RunCheckpoints::restore() {
   std::optional<std::filesystem::path> from;
-  if (options_.resume == kAuto)
-    from = folder_.resume(state_);
-  else
-    from = folder_.load(options_.resume, state_);
+  try {
+    if (options_.resume == kAuto)
+      from = folder_.resume(state_);
+    else
+      from = folder_.load(options_.resume, state_);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(error.what() + why_other_files(error.what()));
+  }
   if (!from) return from;
   // One replica may have restored memory that others are about to read.
   group_->barrier({.label = "after restoring a checkpoint"}).wait();

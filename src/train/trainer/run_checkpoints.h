@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/logical_shards.h"
@@ -70,12 +71,15 @@ class RunCheckpoints {
 
  private:
   std::optional<std::filesystem::path> restore();
+  // A line for a refusal to resume because of other files; else empty.
+  std::string why_other_files(std::string_view refusal) const;
   void refuse_not_finite() const;
   void refuse_used_folder() const;
   std::int64_t steps_done() const;
 
   const TrainerOptions& options_;
   const ImageShape images_;
+  const std::string folders_;
   std::shared_ptr<ProcessGroup> group_;
   RunParts parts_;
   CheckpointFolder folder_;

@@ -328,6 +328,27 @@ TEST_F(StopAndResume, RefusesOtherImagesOfTheSameNumber) {
   EXPECT_THAT(refusal(), HasSubstr("checksum of images was "));
 }
 
+TEST_F(StopAndResume, SaysThatAnEarlierVersionMayHaveMeasuredOtherFiles) {
+  const TestDirectory folder;
+  quick_.checkpoint_dir = folder.path();
+  const auto refusal = [&](const std::string& files) {
+    return error_text([&] {
+      run_ranks("shm", 1, [&](const std::shared_ptr<ProcessGroup>& group) {
+        TrainingData data = training_data_of(
+            std::make_shared<const DatasetSplits>(data_), quick_);
+        data.files = files;
+        data.folders = "train + valid";
+        train(quick_, data, group);
+      });
+    });
+  };
+  EXPECT_EQ(refusal("1-2"), "no error");
+  quick_.resume = "auto";
+  EXPECT_THAT(refusal("1-3"),
+              AllOf(HasSubstr("files was 1-2, but is 1-3 now"),
+                    HasSubstr("which takes train + valid: to go on")));
+}
+
 TEST_F(StopAndResume, TakesACheckpointOfAVersionThatDescribedLess) {
   const TestDirectory folder;
   const TrainingResult whole = train_on(2, quick_);

@@ -47,20 +47,41 @@ std::string last_block(std::ifstream& file) {
   return next_block(file);
 }
 
-// Whether the file begins with a header that can be read, and has the marker of
-// its format's end near its end.
-bool looks_whole(const std::filesystem::path& path) {
-  using namespace std::string_view_literals;
-  std::ifstream file(path, std::ios::binary);
-  const std::string first = next_block(file);
+constexpr std::string_view kPngSignature("\x89PNG\r\n\x1a\n", 8);
+constexpr std::string_view kPngEnd("\0\0\0\0IEND\xae\x42\x60\x82", 12);
+constexpr std::string_view kJpegScan("\xff\xda", 2);
+constexpr std::string_view kJpegEnd("\xff\xd9", 2);
+
+// A header takes 33 bytes: the signature, and a chunk of 13 bytes of data.
+bool is_whole_png(std::string_view first, std::string_view last) {
+  constexpr std::size_t kHeader = 33, kType = 12;
+  return first.size() >= kHeader && first.substr(kType, 4) == "IHDR" &&
+         last.rfind(kPngEnd) != std::string_view::npos;
+}
+
+// A preview in the header has an end of its own, before the image's pixels
+// begin; the pixels hold neither marker.
+bool is_whole_jpeg(std::string_view first, std::string_view last,
+                   const std::string& name) {
   try {
-    image_size(std::as_bytes(std::span(first)), path.string());
+    image_size(std::as_bytes(std::span(first)), name);
   } catch (const InvalidArgument&) {
     return false;
   }
-  const bool is_png = first.starts_with("\x89PNG"sv);
-  return last_block(file).rfind(is_png ? "IEND"sv : "\xff\xd9"sv) !=
-         std::string::npos;
+  const std::size_t scan = last.rfind(kJpegScan);
+  return last.find(kJpegEnd, scan == std::string_view::npos ? 0 : scan) !=
+         std::string_view::npos;
+}
+
+// Whether the file begins with a header that can be read, and has the marker of
+// its format's end near its end.
+bool looks_whole(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string first = next_block(file);
+  const std::string last = last_block(file);
+  return first.starts_with(kPngSignature)
+             ? is_whole_png(first, last)
+             : is_whole_jpeg(first, last, path.string());
 }
 
 // The first line of the error of reading sample `index`; empty without one.
@@ -78,6 +99,7 @@ std::string problem_of(const ImageFolder& images, std::int64_t index) {
   }
 }
 
+// `most` is the largest number of them on one rank.
 [[noreturn]] void refuse(const std::vector<std::string>& problems,
                          std::int64_t most) {
   constexpr std::size_t kShown = 5;
@@ -91,7 +113,7 @@ std::string problem_of(const ImageFolder& images, std::int64_t index) {
       text +
       "\n  next:    repair or remove them, or leave them out with "
       "--max-broken " +
-      std::to_string(std::max<std::int64_t>(most + 1, std::ssize(problems))));
+      std::to_string(most));
 }
 
 // On the CPU it is contiguous, whatever training uses.
@@ -151,13 +173,17 @@ void check_test_images(const TrainerOptions& options, const TrainingData& data,
                        ProcessGroup& group) {
   const auto* images = dynamic_cast<const ImageFolder*>(data.test.get());
   if (images == nullptr) return;
-  run_on_all_ranks(group, "looking at the test images", [&] {
-    std::vector<std::string> problems;
+  constexpr std::string_view kLooking = "looking at the test images";
+  std::vector<std::string> problems;
+  run_on_all_ranks(group, kLooking, [&] {
     for (std::int64_t i = group.rank(); i < images->size(); i += group.size())
       if (std::string problem = problem_of(*images, i); !problem.empty())
         problems.push_back(std::move(problem));
-    if (std::ssize(problems) > options.max_broken)
-      refuse(problems, options.max_broken);
+  });
+  std::vector<std::int64_t> most{std::ssize(problems)};
+  group.all_reduce(view(most), ReduceOp::kMax, {.label = kLooking}).wait();
+  run_on_all_ranks(group, kLooking, [&] {
+    if (std::ssize(problems) > options.max_broken) refuse(problems, most[0]);
   });
 }
 

@@ -20,9 +20,10 @@
 
 namespace lockstep {
 
-// Each rank looks at its share of the files. It decodes a file only where its
-// first and last bytes do not look whole, so that the check costs the reading
-// of two blocks per file; what lies between them is found by a measurement.
+// Each rank looks at its share of the files: at the header in the first 64 KiB,
+// and for the end of the image in the last. It decodes a file only if these do
+// not look whole, as a JPEG whose header is longer; damage between the two is
+// found by a measurement.
 // Does nothing for images in memory.
 void check_test_images(const TrainerOptions& options, const TrainingData& data,
                        ProcessGroup& group);

@@ -55,14 +55,18 @@ class TheTrainedModel : public ::testing::Test {
     quick_.output = folder_ / "m.safetensors";
   }
 
+  TrainingData data() const {
+    TrainingData data = training_data_of(
+        std::make_shared<const DatasetSplits>(splits_), quick_);
+    if (!broken_.empty())
+      data.test = std::make_shared<const SomeAreBroken>(data.test, broken_);
+    return data;
+  }
+
   TrainingResult train_on(int ranks, const ProgressSink& progress = {}) const {
     TrainingResult result;
     run_ranks("shm", ranks, [&](const std::shared_ptr<ProcessGroup>& group) {
-      TrainingData data = training_data_of(
-          std::make_shared<const DatasetSplits>(splits_), quick_);
-      if (!broken_.empty())
-        data.test = std::make_shared<const SomeAreBroken>(data.test, broken_);
-      TrainingResult mine = train(quick_, data, group, progress);
+      TrainingResult mine = train(quick_, data(), group, progress);
       if (group->rank() == 0) result = std::move(mine);
     });
     return result;
@@ -100,6 +104,16 @@ TEST_F(TheTrainedModel, IsSavedBeforeABrokenTestImageEndsTheRun) {
   const auto found = texts();
   EXPECT_EQ(found.at("lockstep.epochs"), "2");
   EXPECT_FALSE(found.contains("lockstep.test_accuracy"));
+}
+
+TEST_F(TheTrainedModel, IsNamedAlsoOnTheRankWhosePeerFailedToMeasureIt) {
+  broken_ = {7};
+  quick_.evaluate_every = 2;
+  run_ranks("shm", 2, [&](const std::shared_ptr<ProcessGroup>& group) {
+    EXPECT_THAT(error_text<Error>([&] { train(quick_, data(), group); }),
+                AllOf(HasSubstr("saved:   the trained model is saved in"),
+                      HasSubstr(quick_.output.string())));
+  });
 }
 
 TEST_F(TheTrainedModel, IsMeasuredWithoutTheBrokenImagesThatArePermitted) {

@@ -132,7 +132,7 @@ class Run {
              .traffic = traffic_,
              .steps_per_epoch = steps_per_epoch(options, data.train->size()),
              .shards = shards_.get()}),
-        nan_check_(options, data.train->shape(), model_.module(), replica.group,
+        nan_check_(options, data.train->shape(), replica,
                    [this] { return checkpoints_.newest(); }) {}
 
   TrainingResult run();
@@ -307,12 +307,16 @@ void Run::save_checkpoint() {
   const std::string done = std::to_string(
       position_.epoch * steps_per_epoch(options_, data_.train->size()) +
       position_.step);
-  const std::string why =
-      "no checkpoint is saved after " + done +
-      " steps, because the loss or the weights are not finite";
-  if (stops_)
-    throw Error("the run was asked to stop, but " + why +
-                "\n  next:    go on from the checkpoint before it");
+  const std::string why = "no checkpoint is saved after " + done +
+                          " steps, because the loss, the weights or the "
+                          "optimizer's state are not finite";
+  if (stops_) {
+    const std::string newest = checkpoints_.newest();
+    throw Error("the run was asked to stop, but " + why + "\n  next:    " +
+                (newest.empty() ? "train with a lower --lr, or with --clip-norm"
+                                : "go on from the checkpoint before it, \"" +
+                                      newest + "\""));
+  }
   if (group_.rank() == 0) log(LogLevel::kWarn, why);
 }
 
@@ -409,22 +413,38 @@ void Run::save_model(std::optional<double> test_accuracy) {
   });
 }
 
+// Throws the error in flight with one more line. Which rank failed, and whether
+// the arguments were wrong, stays the error's type; other errors say it in
+// their text.
+[[noreturn]] void rethrow_with(const std::string& line) {
+  try {
+    throw;
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(error.what() + line);
+  } catch (const PeerFailure& error) {
+    throw PeerFailure(error.rank(), error.what() + line);
+  } catch (const Timeout& error) {
+    throw Timeout(error.what() + line);
+  } catch (const Error& error) {
+    throw Error(error.what() + line);
+  }
+}
+
 // The trained model is saved before its evaluation, which may fail.
 Metrics Run::evaluate_trained() {
   save_model(std::nullopt);
+  Metrics test;
   try {
-    const Metrics test = test_images_.evaluate();
-    save_model(test.accuracy());
-    return test;
-  } catch (const InvalidArgument& error) {
+    test = test_images_.evaluate();
+  } catch (const Error&) {
     if (options_.output.empty()) throw;
-    throw InvalidArgument(
-        std::string(error.what()) +
-        "\n  saved:   the trained model, without its test accuracy, in \"" +
-        options_.output.string() +
-        "\"\n  next:    mend the test images, and measure it with lockstep "
-        "evaluate");
+    rethrow_with("\n  saved:   the trained model is saved in \"" +
+                 options_.output.string() +
+                 "\", without its test accuracy, which lockstep evaluate can "
+                 "measure");
   }
+  save_model(test.accuracy());
+  return test;
 }
 
 StartRecord Run::start_record(const TrainingResult& result) const {
