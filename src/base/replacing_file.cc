@@ -99,15 +99,17 @@ fs::path file_behind(const fs::path& path) {
   fail_to_write(path, "following its links failed");
 }
 
-ReplacingFile::ReplacingFile(const fs::path& path) : path_(path) {
+ReplacingFile::ReplacingFile(const fs::path& path, const fs::path& like)
+    : path_(path) {
   refuse_other_than_files(path_);
   target_ = file_behind(path_);
-  open();
+  open(like);
 }
 
-void ReplacingFile::open() {
+void ReplacingFile::open(const fs::path& like) {
   struct stat earlier {};
-  const bool exists = ::stat(target_.c_str(), &earlier) == 0;
+  const bool replaces = ::stat(target_.c_str(), &earlier) == 0;
+  const bool exists = replaces || ::stat(like.c_str(), &earlier) == 0;
   const mode_t mode = exists ? 0600 : 0666;
   const std::string stem =
       (folder_of(target_) / ("." + target_.filename().string())).string() +
@@ -120,7 +122,7 @@ void ReplacingFile::open() {
       fail_to_write(path_, "no file can be created in \"" +
                                folder_of(target_).string() + "\"");
   }
-  if (exists) take_attributes(file_, target_, earlier);
+  if (exists) take_attributes(file_, replaces ? target_ : like, earlier);
 }
 
 ReplacingFile::~ReplacingFile() {

@@ -35,8 +35,10 @@ std::filesystem::path folder_of(const std::filesystem::path& path);
 
 class ReplacingFile {
  public:
-  // The file's folder must exist.
-  explicit ReplacingFile(const std::filesystem::path& path);
+  // The file's folder must exist. If there is no file `path` yet, the new one
+  // gets the attributes of the file `like`, if that exists.
+  explicit ReplacingFile(const std::filesystem::path& path,
+                         const std::filesystem::path& like = {});
   // Deletes the temporary file if it still exists.
   ~ReplacingFile();
   ReplacingFile(const ReplacingFile&) = delete;
@@ -48,7 +50,7 @@ class ReplacingFile {
   void take_name();
 
  private:
-  void open();
+  void open(const std::filesystem::path& like);
 
   std::filesystem::path path_;
   std::filesystem::path target_;  // what path_ leads to

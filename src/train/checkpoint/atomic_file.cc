@@ -51,8 +51,9 @@ void make_folders(const fs::path& folder) {
 }  // namespace
 
 void replace_file(const fs::path& path,
-                  const std::function<void(const ByteSink&)>& write) {
-  ReplacingFile file(path);
+                  const std::function<void(const ByteSink&)>& write,
+                  const fs::path& like) {
+  ReplacingFile file(path, like);
   write([&](std::span<const std::byte> bytes) { file.write(bytes); });
   // A rename may reach the disk before the bytes.
   file.sync();

@@ -31,9 +31,10 @@ using ByteSink = std::function<void(std::span<const std::byte>)>;
 
 // Replaces `path` by what `write` gives to the sink: for content that is not in
 // memory as a whole. What `write` throws passes through, and the earlier file
-// stays.
+// stays. A new file gets the attributes of the file `like`, if that exists.
 void replace_file(const std::filesystem::path& path,
-                  const std::function<void(const ByteSink&)>& write);
+                  const std::function<void(const ByteSink&)>& write,
+                  const std::filesystem::path& like = {});
 
 // Gives the complete folder `from` the name `to` beside it, in one step also
 // where `to` is a folder already, whose content is then deleted. The files in

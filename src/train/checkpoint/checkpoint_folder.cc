@@ -209,6 +209,24 @@ void check_replaces_set(const fs::path& path) {
                         "place");
 }
 
+// A checkpoint that replaces a private one is private from its first byte on.
+void make_unsealed(const SetToWrite& set) {
+  std::error_code error, ignored;
+  const bool replaces = fs::is_directory(set.sealed, ignored);
+  const bool is_made =
+      replaces ? fs::create_directory(set.unsealed, set.sealed, error)
+               : fs::create_directory(set.unsealed, error);
+  if (!is_made)
+    throw SystemError("cannot make the folder \"" + set.unsealed.string() +
+                          "\" for a checkpoint",
+                      error.value());
+  if (replaces)
+    fs::permissions(
+        set.unsealed,
+        fs::status(set.sealed, ignored).permissions() | fs::perms::owner_all,
+        ignored);
+}
+
 // Throws where a later step would need the name of a set without a manifest.
 void check_no_broken_set(const fs::path& folder, std::int64_t step) {
   std::error_code error;
@@ -328,11 +346,7 @@ void CheckpointFolder::save_shards(const TrainingState& state,
     begin_step(step);
     check_replaces_set(set.sealed);
     set.unsealed = leftover_of(set.sealed);
-    std::error_code error;
-    if (!fs::create_directory(set.unsealed, error))
-      throw SystemError("cannot make the folder \"" + set.unsealed.string() +
-                            "\" for a checkpoint",
-                        error.value());
+    make_unsealed(set);
   });
   set.unsealed =
       folder_ / share_path(group(), set.unsealed.filename(), kSaving);

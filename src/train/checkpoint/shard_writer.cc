@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 #include <sys/mman.h>
 
-#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <new>
@@ -164,7 +163,7 @@ ShardFile ShardWriter::write_shard(const SetToWrite& set) const {
   for (const TensorBytes& tensor : tensors_)
     streams.push_back({tensor.name, tensor.type, tensor.shape,
                        [&](const ByteSink& sink) { sink(tensor.bytes); }});
-  replace_file(set.unsealed / own.file, [&](const ByteSink& sink) {
+  const auto write = [&](const ByteSink& sink) {
     const auto counting = [&](std::span<const std::byte> bytes) {
       own.bytes += bytes.size();
       checksum.add(bytes);
@@ -172,7 +171,8 @@ ShardFile ShardWriter::write_shard(const SetToWrite& set) const {
     };
     write_safetensors(counting, std::move(streams),
                       shard_metadata(parts_, set.manifest.step, rank));
-  });
+  };
+  replace_file(set.unsealed / own.file, write, set.sealed / own.file);
   own.checksum = checksum.hex();
   return own;
 }
@@ -191,9 +191,10 @@ void ShardWriter::seal(const SetToWrite& set, const ShardFile& own) {
                                shard.size()))
               .get<ShardFile>());
     const std::string sealed = to_text(std::move(manifest));
-    const std::array<std::span<const std::byte>, 1> pieces{
-        std::as_bytes(std::span(sealed))};
-    replace_file(set.unsealed / kManifestName, pieces);
+    replace_file(
+        set.unsealed / kManifestName,
+        [&](const ByteSink& sink) { sink(std::as_bytes(std::span(sealed))); },
+        set.sealed / kManifestName);
     // Older checkpoints may be deleted only for one that can be read.
     const CheckpointSet readable(set.unsealed);
     replace_folder(set.unsealed, set.sealed);

@@ -526,6 +526,29 @@ TEST(ASetInAFolder, ReplacesOneOfTheSameStepAndTheOldest) {
   });
 }
 
+TEST(ASetInAFolder, KeepsTheModesOfTheSetThatItReplaces) {
+  namespace fs = std::filesystem;
+  constexpr auto kPrivateFile = fs::perms::owner_read | fs::perms::owner_write;
+  const TestDirectory directory;
+  const fs::path set = directory / "checkpoint-000003";
+  const auto save = [&] {
+    run_ranks("shm", 2, [&](const Group& group) {
+      ShardedLoop loop(group, kShardedSgd);
+      CheckpointFolder folder = sharded_folder(directory.path(), group, 2);
+      folder.save(loop.state(), 3);
+      folder.finish();
+    });
+  };
+  save();
+  for (const auto& file : fs::directory_iterator(set))
+    fs::permissions(file, kPrivateFile);
+  fs::permissions(set, fs::perms::owner_all);
+  save();
+  EXPECT_EQ(fs::status(set).permissions(), fs::perms::owner_all);
+  for (const auto& file : fs::directory_iterator(set))
+    EXPECT_EQ(file.status().permissions(), kPrivateFile) << file.path();
+}
+
 // Issue 43: a program that destroys its group before the folder ends.
 TEST(ASetInAFolder, IsCompleteWhereARankLeavesTheGroupAfterItsLastSave) {
   for (const char* backend : {"shm", "reference"}) {
