@@ -188,7 +188,8 @@ Attempt attempt(const std::vector<SocketAddress>& addresses, Deadline deadline,
     is_unreachable |= error_number == ENETUNREACH;
   }
   if (is_unreachable && !may_come)
-    return {.failure = fmt::format("{}\n  next:    {}", reason(error_number),
+    return {.socket = {},
+            .failure = fmt::format("{}\n  next:    {}", reason(error_number),
                                    kMakeLoopback),
             .is_vain = true};
   return {{}, reason(error_number), error_number == ECONNREFUSED};

@@ -18,9 +18,9 @@ namespace {
 using testing::HasSubstr;
 
 struct CountingHook : torch::autograd::PostAccumulateGradHook {
-  explicit CountingHook(int& calls) : calls(calls) {}
-  void operator()(const at::Tensor& /*parameter*/) override { ++calls; }
-  int& calls;
+  explicit CountingHook(int& calls) : calls_(calls) {}
+  void operator()(const at::Tensor& /*parameter*/) override { ++calls_; }
+  int& calls_;
 };
 
 void set_hooks(const std::vector<at::Tensor>& parameters, int& calls) {
