@@ -180,10 +180,12 @@ TEST(ImageReader, AllowsOneReadForEachOpen) {
   EXPECT_THROW(reader.scales(), InternalError);
 }
 
-// Cuts the contents at each length, so that errors come from each step.
+// Cuts the contents at each length, so that errors come from each step. A PNG
+// file that lacks only its last 16 bytes, a checksum and the chunk that ends
+// it, has all pixels, and is read.
 void read_all_starts(ImageReader& reader, const ImageFile& file) {
   Image image;
-  for (std::size_t size = 0; size < file.size(); size += 7) {
+  for (std::size_t size = 0; size + 16 < file.size(); size += 7) {
     const std::span<const std::byte> cut(file.data(), size);
     EXPECT_THROW((reader.open(cut, "cut"), reader.read(image)),
                  InvalidArgument);
