@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/base/number_in.h"
 #include "src/base/version.h"
 #include "src/store/token_proof.h"
@@ -258,7 +259,11 @@ JoinTimes join_times_of(const NodeFlags& flags) {
 
 std::string token_of_hosts(const EnvironmentLookup& lookup) {
   std::string token = lookup("LOCKSTEP_TOKEN").value_or("");
-  check_token(token);
+  try {
+    check_token(token);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(first_line(error.what()));  // as usage errors are
+  }
   return token;
 }
 
