@@ -166,9 +166,10 @@ TEST(CommandLine, RunSaysThatOneRankMayUseEveryCore) {
 TEST(CommandLine, RunRefusesATokenThatIsTooLongOnEveryHost) {
   const Variable token("LOCKSTEP_TOKEN", std::string(257, 'x').c_str());
   for (const char* rank : {"0", "1"})
-    EXPECT_THAT(error_of({"run", "--nnodes=2", "--rdzv-endpoint=a:1",
-                          "--node-rank", rank, "./program"}),
-                HasSubstr("LOCKSTEP_TOKEN, has 257 bytes; it may have at most 256"));
+    EXPECT_THAT(
+        error_of({"run", "--nnodes=2", "--rdzv-endpoint=a:1", "--node-rank",
+                  rank, "./program"}),
+        HasSubstr("LOCKSTEP_TOKEN, has 257 bytes; it may have at most 256"));
 }
 
 TEST(CommandLine, StatusTakesAJob) {

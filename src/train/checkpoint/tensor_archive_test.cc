@@ -50,55 +50,28 @@ TEST(TensorArchive, NamedSafetensorsIsNeverReadByLibTorch) {
 }
 
 // LibTorch writes names into source code.
+std::vector<std::vector<std::string>> sets_of_names() {
+  std::vector<std::vector<std::string>> sets{
+      {"a", "a.b"}, {"a", "in"}, {std::string(300, 'n')}};
+  for (const char* name : {"w",        "in",      "for",       "global",
+                           "pass",     "None",    "class",     "is",
+                           "lambda",   "a.in.b",  "in.a",      "a\"b",
+                           "a\nb",     "a\\b",    "a'b",       "a-b",
+                           "a b",      "a/b",     "1st",       "0",
+                           "\xc3\xbc", "",        ".",         "a.",
+                           ".a",       "a..b",    "training",  "__metadata__",
+                           "self",     "forward", "Tensor",    "def",
+                           "return",   "True",    "__class__", "a#b",
+                           "a[0]",     "\t",      "a\x01",     "yield",
+                           "NaN"})
+    sets.push_back({name});
+  return sets;
+}
+
 TEST(TensorArchive, OfEitherFormatIsReadBackOrRefusedWhenItIsWritten) {
   const TestDirectory directory;
-  const std::string deep(300, 'n');
   int refused = 0;
-  for (const auto& names :
-       std::vector<std::vector<std::string>>{{"w"},
-                                             {"in"},
-                                             {"for"},
-                                             {"global"},
-                                             {"pass"},
-                                             {"None"},
-                                             {"class"},
-                                             {"is"},
-                                             {"lambda"},
-                                             {"a.in.b"},
-                                             {"in.a"},
-                                             {"a\"b"},
-                                             {"a\nb"},
-                                             {"a\\b"},
-                                             {"a'b"},
-                                             {"a-b"},
-                                             {"a b"},
-                                             {"a/b"},
-                                             {"1st"},
-                                             {"0"},
-                                             {"\xc3\xbc"},
-                                             {""},
-                                             {"."},
-                                             {"a."},
-                                             {".a"},
-                                             {"a..b"},
-                                             {"a", "a.b"},
-                                             {"training"},
-                                             {"__metadata__"},
-                                             {"self"},
-                                             {"forward"},
-                                             {"Tensor"},
-                                             {"def"},
-                                             {"return"},
-                                             {"a", "in"},
-                                             {"True"},
-                                             {"__class__"},
-                                             {"a#b"},
-                                             {"a[0]"},
-                                             {"\t"},
-                                             {"a\x01"},
-                                             {"yield"},
-                                             {"NaN"},
-                                             {deep}})
+  for (const auto& names : sets_of_names())
     for (const CheckpointFormat format :
          {CheckpointFormat::kSafetensors, CheckpointFormat::kLibTorch}) {
       TensorArchive archive{.metadata = {{"text", "a \"text\"\n\\"}}};
