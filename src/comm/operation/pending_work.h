@@ -81,7 +81,7 @@ class PendingWork {
   WorkObserver* observer() const { return told_.load(); }
 
  private:
-  const ForkCheck process_;
+  const ForkCheck process_{};
   std::shared_ptr<WorkObserver> observer_;
   std::atomic<WorkObserver*> told_{nullptr};
 };
