@@ -370,7 +370,7 @@ TEST_P(Duplicate, IsLeftWithTheGroup) {
     if (group->rank() == 0) {
       group->leave();
       std::vector<float> data(4);
-      EXPECT_THROW(duplicate->all_reduce(view(data), ReduceOp::kSum),
+      EXPECT_THROW(duplicate->all_reduce(view(data), ReduceOp::kSum).wait(),
                    InvalidArgument);
     } else {
       expect_end_of(*duplicate);

@@ -98,10 +98,10 @@ void AbortNotice::say_goodbye(int own) noexcept try {
 
 bool AbortNotice::all_have_spoken() noexcept {
   const MutexLock lock(mutex_);
-  return std::ranges::all_of(peers_, [this](auto& each) {
+  const int culprit = said_ ? said_->culprit : -1;
+  return std::ranges::all_of(peers_, [culprit](auto& each) {
     auto& [number, peer] = each;
-    return number == said_->culprit ||
-           (is_over(peer.sends) && is_over(peer.receives));
+    return number == culprit || (is_over(peer.sends) && is_over(peer.receives));
   });
 }
 
