@@ -243,8 +243,12 @@ class ImageFolders(unittest.TestCase):
         self.assertEqual(json.loads(result.stdout)["images"], 3)
 
     def test_a_data_set_that_is_normalised_otherwise_is_refused(self):
+        data = self.folder / "cifar"
+        data.mkdir()
+        for name in *(f"data_batch_{n}.bin" for n in range(1, 6)), "test_batch.bin":
+            (data / name).write_bytes(b"")
         result = self.run_program(COMMAND, "evaluate", self.model, "-n", 1,
-                                  "--dataset=cifar10", f"--data-dir={self.data}")
+                                  "--dataset=cifar10", f"--data-dir={data}")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("are normalised otherwise", result.stderr)
 
@@ -261,7 +265,8 @@ class ImageFolders(unittest.TestCase):
         result = self.run_program(COMMAND, "predict", self.model, "-n", 1,
                                   f"--images={images}", "--output=-")
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("is not a folder, which the model in", result.stderr)
+        self.assertIn("is neither a folder nor a .jpg, .jpeg or .png file, which "
+                      "the model in", result.stderr)
 
     def test_erasing_follows_the_normalisation(self):
         files = set()
