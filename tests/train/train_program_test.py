@@ -232,10 +232,12 @@ class TrainProgram(WithSmallData):
             self.assertFalse(self.output.exists())
 
     def test_what_fails_on_rank_0_alone_is_not_blamed_on_rank_1(self):
+        # What the command itself cannot see, which looks at a file's beginning.
+        checkpoint = self.folder / "no_checkpoint.safetensors"
+        plain_safetensors.write(checkpoint, {}, {})
         for _ in range(5):
             result = self.run_program(
-                COMMAND, "train", "-n", "2",
-                *self.flags(resume=self.folder / "absent"))
+                COMMAND, "train", "-n", "2", *self.flags(resume=checkpoint))
             self.assertEqual(result.returncode, 1)
             self.assertIn("lockstep: rank 0 of 2 exited with code 1",
                           result.stderr)
