@@ -10,26 +10,26 @@
 namespace lockstep {
 namespace {
 
-using Json = nlohmann::json;
+using AnyJson = nlohmann::json;
 
-constexpr std::size_t kMostBytes = std::size_t{64} << 20U;
+constexpr std::size_t kMostErrorBytes = std::size_t{64} << 20U;
 
 // Empty where the file is none or has none.
-Json failures_in(const std::filesystem::path& file) try {
-  const Json record = Json::parse(read_text_file(file, kMostBytes));
-  return record.is_object() ? record.value("failures", Json::array())
-                            : Json::array();
+AnyJson failures_in(const std::filesystem::path& file) try {
+  const AnyJson record = AnyJson::parse(read_text_file(file, kMostErrorBytes));
+  return record.is_object() ? record.value("failures", AnyJson::array())
+                            : AnyJson::array();
 } catch (const Error&) {
-  return Json::array();
-} catch (const Json::exception&) {
-  return Json::array();
+  return AnyJson::array();
+} catch (const AnyJson::exception&) {
+  return AnyJson::array();
 }
 
-bool is_loss_of(int rank, const Json& failure) try {
+bool is_loss_of(int rank, const AnyJson& failure) try {
   constexpr int kNone = -1;
   return failure.value("type", "") == "PeerFailure" &&
          failure.value("culprit", kNone) == rank;
-} catch (const Json::exception&) {
+} catch (const AnyJson::exception&) {
   return false;
 }
 
@@ -38,8 +38,8 @@ bool is_loss_of(int rank, const Json& failure) try {
 bool have_errors_beside_loss_of(int rank, const std::filesystem::path& folder) {
   return std::ranges::any_of(
       records_in(folder), [&](const std::filesystem::path& file) {
-        const Json failures = failures_in(file);
-        return std::ranges::any_of(failures, [&](const Json& failure) {
+        const AnyJson failures = failures_in(file);
+        return std::ranges::any_of(failures, [&](const AnyJson& failure) {
           return !is_loss_of(rank, failure);
         });
       });
