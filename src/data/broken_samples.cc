@@ -88,7 +88,8 @@ std::exception_ptr BrokenSamples::count(const SampleRange& range) {
     return std::make_exception_ptr(InvalidArgument(fmt::format(
         "more than {} samples of this pass are broken, which is as many as are "
         "permitted; one more: {}\n"
-        "  next:    repair or remove them, or permit more broken samples",
+        "  next:    repair or remove them, or permit more with --max-broken "
+        "(LoaderOptions::max_broken)",
         most_, message_of(error))));
   }
   return nullptr;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,12 @@ struct GroupOptions {
 std::shared_ptr<ProcessGroup> new_group(ProcessGroup& parent,
                                         std::span<const int> ranks,
                                         const GroupOptions& options = {});
+// The same for a list in braces: new_group(*group, {0, 1}).
+inline std::shared_ptr<ProcessGroup> new_group(
+    ProcessGroup& parent, std::initializer_list<int> ranks,
+    const GroupOptions& options = {}) {
+  return new_group(parent, std::span(ranks.begin(), ranks.size()), options);
+}
 
 // Makes one group per color: a rank's group holds all ranks that pass its
 // color, ordered by key, then by rank in `parent`. Every rank of `parent` calls

@@ -69,6 +69,12 @@ struct AverageLossOptions {
   at::Tensor sample_weight{};
 };
 
+struct CreateOptions {
+  // Of a model: see DistributedDataParallelOptions. The replicas have buffers
+  // of their own, so that only parameters are compared.
+  std::int64_t compare_replicas_every = 1000;
+};
+
 class Strategy {
  public:
   virtual ~Strategy();
@@ -85,7 +91,7 @@ class Strategy {
   // of the replica, *net[here] the module. Other values stay unchanged.
   // `factory` takes nothing, or a const ReplicaContext&.
   template <class Factory>
-  auto create(const Factory& factory);
+  auto create(const Factory& factory, const CreateOptions& options = {});
 
   // An optimizer for each replica of `model`; `factory` makes it from a list of
   // parameters.
@@ -274,7 +280,7 @@ auto make(const Factory& factory, const ReplicaContext& here) {
 }  // namespace strategy_internal
 
 template <class Factory>
-auto Strategy::create(const Factory& factory) {
+auto Strategy::create(const Factory& factory, const CreateOptions& options) {
   using Made = decltype(strategy_internal::make(factory, contexts_[0]));
   using Module = strategy_internal::ModuleIn<Made>;
   if constexpr (Module::value) {
@@ -289,10 +295,12 @@ auto Strategy::create(const Factory& factory) {
           strategy_internal::module_in(modules[index]), here.device);
       models[index] = std::make_shared<Model>(
           std::move(modules[index]),
-          DistributedDataParallelOptions{.group = here.group,
-                                         .broadcast_buffers = false,
-                                         .find_unused_parameters = true,
-                                         .op = ReduceOp::kSum});
+          DistributedDataParallelOptions{
+              .group = here.group,
+              .broadcast_buffers = false,
+              .find_unused_parameters = true,
+              .op = ReduceOp::kSum,
+              .compare_replicas_every = options.compare_replicas_every});
     });
     std::vector<std::vector<at::Tensor>> parameters;
     for (const auto& model : models) parameters.push_back(model->parameters());

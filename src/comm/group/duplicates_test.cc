@@ -209,8 +209,7 @@ TEST_P(Duplicate, WorksAsTheLastOfAsManyAsThereMayBe) {
 
 TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
   run(2, [](Group group) {
-    const auto first =
-        new_group(*group, std::vector<int>{0, 1})->core().duplicate();
+    const auto first = new_group(*group, {0, 1})->core().duplicate();
     Sums sums(first->core().duplicate());
     for (int i = 0; i < 4; ++i) sums.start();
     sums.check();
@@ -222,7 +221,7 @@ TEST_P(Duplicate, OutlivesAGroupThatIsDropped) {
 // a duplicate that was given back.
 TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
   run(2, [](Group group) {
-    auto other = new_group(*group, std::vector<int>{0, 1});
+    auto other = new_group(*group, {0, 1});
     other->core().duplicate();  // made, and given back
     std::vector<float> data(1000, 1);
     if (group->rank() == 1) group->barrier().wait(kTimeout);
@@ -238,7 +237,7 @@ TEST_P(Duplicate, EndsNoWorkOfAGroupThatIsDropped) {
 // Issue 43, point 16: it gave its own name, and rank 1's log as the next step.
 TEST_P(Duplicate, GivesTheNameOfItsGroupAndALikelyCauseWhenARankHasLeft) {
   run(2, [](Group group) {
-    const auto other = new_group(*group, std::vector<int>{0, 1});
+    const auto other = new_group(*group, {0, 1});
     const auto duplicate = other->core().duplicate();
     if (group->rank() == 1)
       other->leave();
@@ -255,7 +254,7 @@ TEST_P(Duplicate, GivesTheNameOfItsGroupAndALikelyCauseWhenARankHasLeft) {
 TEST_P(Duplicate, IsLeftWithWordsOfWhatIsInFlight) {
   for (const bool in_duplicate : {false, true})
     run(2, [&](Group group) {
-      const auto other = new_group(*group, std::vector<int>{0, 1});
+      const auto other = new_group(*group, {0, 1});
       const auto duplicate = other->core().duplicate();
       const auto& used = in_duplicate ? duplicate : other;
       std::vector<float> data(1 << 20, 1);  // more than one round

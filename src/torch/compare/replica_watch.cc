@@ -46,6 +46,11 @@ ReplicaWatch::ReplicaWatch(std::int64_t every,
     : every_(every),
       group_(std::move(group)),
       list_parameters_(std::move(parameters)) {
+  check_same_text(
+      *group_, c10::str("compare_replicas_every ", every, "\n"),
+      {.what = "compare their replicas in different passes",
+       .likely = "compare_replicas_every is not the same on every rank",
+       .next = "set compare_replicas_every to the same number on every rank"});
   if (every < 0)
     throw InvalidArgument(
         c10::str("replicas cannot be compared every ", every,

@@ -12,9 +12,10 @@
 // and no buffers.
 //
 // Threads: single-threaded. Every rank calls it in the same passes.
-// Errors:  InvalidArgument for a negative period. From pass_ends(): Mismatch on
-//          every rank, with the parameter, the element, the ranks and their
-//          values; the group keeps working. Those of ProcessGroup's operations.
+// Errors:  InvalidArgument for a negative period, Mismatch on every rank for
+//          different ones. From pass_ends(): Mismatch on every rank, with the
+//          parameter, the element, the ranks and their values; the group keeps
+//          working. Those of ProcessGroup's operations.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,8 @@ class ReplicaWatch {
     kAbsent,  // has no pass of its own: the ranks then compare nothing
   };
 
-  // Compares every `every`-th pass; never if it is 0. Errors name `group`.
+  // Compares every `every`-th pass; never if it is 0. Errors name `group`, whose
+  // ranks make one each, at the same time.
   ReplicaWatch(std::int64_t every, std::shared_ptr<ProcessGroup> group,
                List parameters);
 

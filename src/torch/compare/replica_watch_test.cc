@@ -7,6 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <list>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_optimizer.h"
@@ -48,6 +54,71 @@ std::string train_with(Model& model, Optimizer& optimizer, const Group& group,
     }
   }
   return "no error";
+}
+
+// A group whose operations of one kind run on copies from some moment on, so
+// that the caller's tensors stay as they are. A wrapper that has lost sight of
+// a tensor has the same effect: a buffer that no broadcast reaches, a gradient
+// that no reduction reaches. The checks that find such a tensor cannot be
+// switched off, but they do not see this fault.
+class LosingBackend : public RecordingBackend {
+ public:
+  LosingBackend(const Group& group, OperationKind kind)
+      : RecordingBackend(group), kind_(kind) {}
+
+  void lose_results() { loses_ = true; }
+
+  Work start(const Operation& operation) override {
+    if (!loses_ || operation.kind != kind_)
+      return RecordingBackend::start(operation);
+    auto& copies = copies_.emplace_back();
+    std::vector<Buffer> buffers(operation.outputs.begin(),
+                                operation.outputs.end());
+    for (Buffer& buffer : buffers) {
+      auto& copy = copies.emplace_back(buffer.bytes());
+      std::memcpy(copy.data(), buffer.data, copy.size());
+      buffer.data = copy.data();
+    }
+    Operation elsewhere = operation;
+    elsewhere.outputs = buffers;
+    return RecordingBackend::start(elsewhere);
+  }
+
+ private:
+  OperationKind kind_;
+  bool loses_ = false;
+  std::list<std::vector<std::vector<std::byte>>> copies_;
+};
+
+// What a rank of a wrapped NetWithBatchNorm throws once results of `kind` are
+// lost, from the second pass of 9 on.
+std::string error_when_lost(const Group& group, OperationKind kind) {
+  const auto backend = std::make_shared<LosingBackend>(group, kind);
+  const RecordingGroup losing(group, backend);
+  auto model = DistributedDataParallel(
+      NetWithBatchNorm(),
+      {.group = losing.group(), .compare_replicas_every = 3});
+  auto optimizer = sgd(model.parameters());
+  EXPECT_EQ(train_with(model, optimizer, group, 1, [] {}), "no error");
+  backend->lose_results();
+  return train_with(model, optimizer, group, 8, [] {});
+}
+
+TEST(ReplicaWatch, FindsBuffersThatNoBroadcastReaches) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    EXPECT_THAT(error_when_lost(group, OperationKind::kBroadcast),
+                AllOf(HasSubstr("step 2: "), HasSubstr("differ in pass 3"),
+                      HasSubstr("buffer norm.running_mean[0] is"),
+                      HasSubstr("registers or replaces buffers")));
+  });
+}
+
+TEST(ReplicaWatch, FindsWeightsWhoseGradientsNoReductionReaches) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    EXPECT_THAT(error_when_lost(group, OperationKind::kAllReduce),
+                AllOf(HasSubstr("step 2: "), HasSubstr("differ in pass 3"),
+                      HasSubstr("layer.weight[0, 0] is")));
+  });
 }
 
 TEST(ReplicaWatch, ThrowsOnEveryRankInTheFirstComparedPassAfterADivergence) {
@@ -217,6 +288,19 @@ TEST(ReplicaWatch, NamesAParameterThatOneRankAloneHas) {
     });
     EXPECT_THAT(message_of([&] { watch.compare(*group); }),
                 AllOf(HasSubstr("scale"), HasSubstr("rank 2")));
+  });
+}
+
+TEST(ReplicaWatch, RefusesPeriodsThatDifferOnEveryRank) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    EXPECT_THAT(message_of([&] {
+                  DistributedDataParallel(
+                      Net(), {.group = group,
+                              .compare_replicas_every = group->rank() + 1});
+                }),
+                AllOf(HasSubstr("compare_replicas_every 2"),
+                      HasSubstr("to the same number on every rank")));
+    group->barrier().wait();
   });
 }
 

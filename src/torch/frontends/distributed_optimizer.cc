@@ -94,8 +94,7 @@ std::string describe(const DistributedOptimizerOptions& options) {
                   options.backward_passes_per_step,
                   "\ngradient_predivide_factor ",
                   options.gradient_predivide_factor, "\nsparse_as_dense ",
-                  options.sparse_as_dense, "\ncompare_replicas_every ",
-                  options.compare_replicas_every, "\n");
+                  options.sparse_as_dense, "\n");
 }
 
 std::shared_ptr<ProcessGroup> group_of(

@@ -536,6 +536,26 @@ TEST(DistributedDataset, RefusesABatchThatCannotBeDivided) {
               HasSubstr("cannot be divided evenly over 3 replicas"));
 }
 
+TEST(Strategy, ComparesItsReplicasAsOftenAsAsked) {
+  for (const int every : {0, 2}) {
+    MirroredStrategy strategy(strategy_slots(2));
+    auto net = strategy.create([] { return Net(); },
+                               {.compare_replicas_every = every});
+    const auto step = [&] {
+      strategy.run([&](const ReplicaContext& here) {
+        net[here](torch::ones({1, 6})).sum().backward();
+      });
+    };
+    step();
+    {
+      const torch::NoGradGuard no_grad;
+      net.local(1)->second->bias[2] += 1;
+    }
+    EXPECT_THAT(message_of(step), every == 0 ? HasSubstr("no error")
+                                             : HasSubstr("second.bias[2] is"));
+  }
+}
+
 TEST(Strategy, ThrowsWhatAReplicaThrowsThoughOthersWaitForIt) {
   MirroredStrategy strategy(strategy_slots(3));
   EXPECT_THROW(strategy.run([](const ReplicaContext& here) {

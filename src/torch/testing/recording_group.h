@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/torch/testing/recording_backend.h"
@@ -14,7 +15,11 @@ namespace lockstep {
 class RecordingGroup {
  public:
   explicit RecordingGroup(const std::shared_ptr<ProcessGroup>& group)
-      : backend_(std::make_shared<RecordingBackend>(group)),
+      : RecordingGroup(group, std::make_shared<RecordingBackend>(group)) {}
+  // With a backend of a test's own, which forwards to `group`.
+  RecordingGroup(const std::shared_ptr<ProcessGroup>& group,
+                 std::shared_ptr<RecordingBackend> backend)
+      : backend_(std::move(backend)),
         group_(std::make_shared<ProcessGroup>(std::make_unique<GroupCore>(
             backend_, GroupIdentity{.name = "recorded",
                                     .rank = group->rank(),
