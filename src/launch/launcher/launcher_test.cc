@@ -158,7 +158,7 @@ TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {
 
 // A second SIGTERM would cut the saving of its state short. Rank 0's child
 // becomes an orphan when rank 0 has ended; it knows that the launcher has
-// looked for orphans since, when the launcher asks another one to end.
+// looked for orphans since, when another one has ended.
 TEST(Launcher, AsksEachProcessToEndOnce) {
   const TestDirectory folder;
   run_job(1, "cd " + folder.path().string() + R"sh(
@@ -167,8 +167,8 @@ TEST(Launcher, AsksEachProcessToEndOnce) {
         echo >up
         until [ -e child-asked ]; do :; done
         until [ "$(cut -d ' ' -f 4 /proc/$$/stat)" != $PPID ]; do :; done
-        (setsid sh -c 'trap "echo >other-asked; exit" TERM; sleep 1000 & wait' &)
-        until [ -e other-asked ]; do :; done
+        (setsid sleep 1000 & echo $! >other)
+        until [ ! -e "/proc/$(cat other)" ]; do :; done
 END
       sh child &
       until [ -e up ]; do :; done

@@ -62,6 +62,27 @@ TEST(GradientHooks, GoOnBehindHooksThatReplaceThemBetweenSteps) {
     });
 }
 
+// The wrapper puts its hooks back when the output's gradient comes, and these
+// replace them after that.
+TEST(GradientHooks, ThatABackwardPassReplacesOrRemovesAreAnErrorOnEveryRank) {
+  for (const bool removes : {false, true})
+    run_ranks(kBackend, 2, [&](const Group& group) {
+      HookedModel model(Net(), small_buckets(group));
+      int calls = 0;
+      const Share share = share_of_batch(0, group->rank(), 2, 2);
+      const auto output = model(share.input);
+      output.register_hook([&](const at::Tensor& gradient) {
+        if (!removes) set_hooks(model.parameters(), calls);
+        for (const at::Tensor& parameter : model.parameters())
+          if (removes)
+            torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+        return gradient;
+      });
+      EXPECT_THAT(message_of([&] { loss_of(output, share.target).backward(); }),
+                  HasSubstr("other code has replaced the hook"));
+    });
+}
+
 TEST(GradientHooks, GoOnBehindHooksThatReplaceThemAfterTheForwardPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
     HookedModel model(Net(), small_buckets(group));

@@ -156,6 +156,54 @@ TEST(PassErrors, ReachTheOthersBeforeTheFirstGradientToo) {
   });
 }
 
+// The rank's output may leave every parameter unused.
+struct NetThatPassesItsInput : Net {
+  at::Tensor forward(const at::Tensor& input) {
+    return passes ? input.narrow(1, 0, 3) * 1 : Net::forward(input);
+  }
+  bool passes = false;
+};
+
+std::string error_of_passing_the_input(
+    DistributedDataParallel<NetThatPassesItsInput>& model, const Group& group) {
+  Share share = share_of_batch(0, group->rank(), 2, 2);
+  share.input = share.input.clone().requires_grad_();
+  return message_of(
+      [&] { loss_of(model(share.input), share.target).backward(); });
+}
+
+TEST(PassErrors, OfABackwardPassThatComesToNoParameterNameThemOnEveryRank) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto model =
+        DistributedDataParallel(NetThatPassesItsInput(), small_buckets(group));
+    model->passes = group->rank() == 1;
+    EXPECT_THAT(error_of_passing_the_input(model, group),
+                AllOf(HasSubstr("first.weight"), HasSubstr("third.bias"),
+                      HasSubstr("this step's loss does not depend on them")));
+    model->passes = false;
+    model.zero_grad();
+    backward(model, *group);
+    EXPECT_LE(
+        largest_difference(gradients_of(*model), gradients_of_one_process(2)),
+        kTolerance);
+  });
+}
+
+TEST(PassErrors, AreNoneIfUnusedParametersAreExpected) {
+  run_ranks(kBackend, 2, [](const Group& group) {
+    auto options = small_buckets(group);
+    options.find_unused_parameters = true;
+    auto model = DistributedDataParallel(NetThatPassesItsInput(), options);
+    model->passes = group->rank() == 1;
+    EXPECT_EQ(error_of_passing_the_input(model, group), "no error");
+    Net net;
+    const Share share = share_of_batch(0, 0, 2, 2);
+    (loss_of(net.forward(share.input), share.target) / 2).backward();
+    EXPECT_LE(largest_difference(gradients_of(*model), gradients_of(net)),
+              kTolerance);
+  });
+}
+
 TEST(PassErrors, OfARefusedGraphLeaveTheOtherModelUsableToo) {
   run_ranks(kBackend, 2, [](const Group& group) {
     auto one = DistributedDataParallel(Net(), small_buckets(group));

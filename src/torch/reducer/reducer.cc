@@ -149,6 +149,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
 
   void gradient_arrived(std::size_t parameter);
   void begin_pass(std::size_t first);
+  Participation participation_in(PassKind kind);
+  void begin_pass_without_gradient();
   bool adds_to_partly_reduced(std::size_t parameter);
   void renew_hooks();
   void check_hooks(const Indices& missing);
@@ -200,9 +202,10 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<ReplicaWatch> watch_;                // may be null
 
   // Of the present pass.
-  std::optional<PassKind> pass_;  // empty between passes
-  bool awaits_first_ = false;     // of the gradients of a reduced pass
-  bool watches_output_ = false;   // of the last forward pass
+  std::optional<PassKind> pass_;   // empty between passes
+  bool awaits_first_ = false;      // of the gradients of a reduced pass
+  bool without_gradient_ = false;  // none has come, but the end of the pass
+  bool watches_output_ = false;    // of the last forward pass
   Indices replaced_;  // parameters whose hooks may have missed their gradients
   Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
@@ -340,13 +343,39 @@ void Reducer::State::backward_begins() {
   awaits_first_ = true;
   const auto self = shared_from_this();
   at_end_of_backward({.number = number_,
-                      .start_rest = [] {},
-                      .finish = [self] { self->awaits_first_ = false; },
+                      .start_rest =
+                          [self] {
+                            if (std::exchange(self->awaits_first_, false))
+                              self->begin_pass_without_gradient();
+                          },
+                      .finish =
+                          [self] {
+                            if (std::exchange(self->without_gradient_, false))
+                              self->finish_pass();
+                          },
                       .abandon =
                           [self] {
                             if (std::exchange(self->awaits_first_, false))
                               self->abort_pass();
                           }});
+}
+
+// The output's gradient has come and none of a parameter: the output depends on
+// none, or their hooks are gone. The other ranks wait for this one all the
+// same.
+void Reducer::State::begin_pass_without_gradient() {
+  const c10::AutoGradMode no_grad(false);
+  const Participation roll = participation_in(intent_->backward_begins());
+  pass_ = PassKind::kReduced;
+  try {
+    open_pass(roll, Part::kTrains);
+  } catch (...) {
+    pass_.reset();
+    abort_pass();
+    throw;
+  }
+  start_rest_of_pass();
+  without_gradient_ = true;
 }
 
 // Whether the pass has added to what the last one left of the gradient:
@@ -382,13 +411,7 @@ void Reducer::State::begin_pass(std::size_t first) {
   const PassKind kind = intent_->backward_begins();
   if (adds_to_partly_reduced(first))
     throw InvalidArgument(partly_reduced_text(names_[first]));
-  Participation roll = full_participation(*group_, Activity::kBackward);
-  if (kind == PassKind::kReduced) {
-    refuse_create_graph();
-    if (!rule_) refuse_joins(group_, "gradients cannot be reduced");
-    if (join_coordinator_)
-      roll = join_coordinator_->announce(Activity::kBackward);
-  }
+  const Participation roll = participation_in(kind);
   at_end_of_backward(
       {.number = number_,
        .start_rest = [self =
@@ -397,6 +420,16 @@ void Reducer::State::begin_pass(std::size_t first) {
        .abandon = [self = shared_from_this()] { self->abandon_pass(); }});
   pass_ = kind;
   if (kind == PassKind::kReduced) open_pass(roll, Part::kTrains);
+}
+
+Participation Reducer::State::participation_in(PassKind kind) {
+  if (kind == PassKind::kReduced) {
+    refuse_create_graph();
+    if (!rule_) refuse_joins(group_, "gradients cannot be reduced");
+    if (join_coordinator_)
+      return join_coordinator_->announce(Activity::kBackward);
+  }
+  return full_participation(*group_, Activity::kBackward);
 }
 
 void Reducer::State::open_pass(const Participation& roll, Part part) {

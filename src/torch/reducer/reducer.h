@@ -122,9 +122,10 @@ class Reducer {
   // pass was not seen, and of which no output is watched: that one's gradients
   // may not have been reduced.
   PassKind forward_begins();
-  // Of such a forward pass: once the gradient of `output` has come, hooks that
-  // were replaced are put back, and an exception that ends the backward pass
-  // aborts the group, as one after the first gradient of a parameter does.
+  // Of such a forward pass: the backward pass begins with the gradient of
+  // `output`. Hooks that were replaced are put back then, an exception that
+  // ends the pass aborts the group, and a pass in which no parameter gets a
+  // gradient is reduced all the same.
   void watch_output(const at::Tensor& output);
 
   // From now on `rule` says which passes are reduced.
