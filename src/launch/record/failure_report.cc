@@ -39,15 +39,15 @@ std::string cause_of_kill(const std::optional<OomKills>& oom_kills) {
 // Workers have the launcher's limits.
 std::string cause_of_invalid_access() {
   constexpr rlim_t kSmall = rlim_t{1} << 20U;
-  const std::string usual = "a bug in the program: it accessed invalid memory";
+  constexpr std::string_view kUsual =
+      "a bug in the program: it accessed invalid memory";
   rlimit stack{};
   if (::getrlimit(RLIMIT_STACK, &stack) != 0 || stack.rlim_cur >= kSmall)
-    return usual;
+    return std::string(kUsual);
   return fmt::format(
       "its stack may be full, because it is limited to {} KiB (ulimit -s, "
-      "usually "
-      "8192): raise the limit; or {}",
-      stack.rlim_cur / 1024, usual);
+      "usually 8192): raise the limit; or {}",
+      stack.rlim_cur / 1024, kUsual);
 }
 
 std::string last_lines(const WorkerFailure& failure) {
