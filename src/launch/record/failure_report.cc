@@ -5,6 +5,8 @@
 
 #include <csignal>
 #include <cstring>
+#include <string>
+#include <string_view>
 
 #include "src/base/exit_codes.h"
 #include "src/base/first_line.h"
