@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "src/comm/operation/operation.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 
