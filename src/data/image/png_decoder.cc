@@ -3,12 +3,12 @@
 // Every form of 8 bits per sample or less becomes grey or RGB. Transparency is
 // dropped and gamma is ignored, as in PIL, so libpng skips all chunks but those
 // of the pixels and the palette; it still checks their checksums. Rows below a
-// region are not decoded.
+// region are not decoded if the chunks of all pixels have the right checksum.
 //
 // The pixels have two checksums, that of their chunks and that of the
 // compressed data. One that is right proves that no pixel is lost; so a file is
-// refused if both are wrong. As in PIL, the chunks behind the pixels do not
-// count, nor do data that follow the last row.
+// refused if both are wrong, whatever region is read. As in PIL, the chunks
+// behind the pixels do not count, nor do data that follow the last row.
 #include <fmt/format.h>
 #include <png.h>
 
@@ -93,6 +93,12 @@ class PngFile {
       png_read_info(png_, info_);
     });
     at_pixels_ = true;
+  }
+
+  // Looks at the chunks that a reader of some rows does not come to.
+  void check_chunks() {
+    if (!has_wrong_chunk_)
+      has_wrong_chunk_ = !pixels_have_right_checksums(contents_);
   }
 
   // Whether the pixels are intact only if those that follow are, too.
@@ -180,14 +186,14 @@ class PngDecoder final : public ImageDecoder {
     image.pixels.resize(
         static_cast<std::size_t>(region.size.height * region.size.width) *
         form_.channels);
+    const bool to_the_end = region.top + region.size.height == size_.height;
+    if (!to_the_end) file_->check_chunks();
     if (png_get_interlace_type(file_->png(), file_->info()) ==
         PNG_INTERLACE_NONE)
       read_rows(region, image);
     else
       read_passes(region, image);
-    if (region.top + region.size.height == size_.height ||
-        file_->needs_all_rows())
-      file_->read_end();
+    if (to_the_end || file_->needs_all_rows()) file_->read_end();
     file_.reset();
   }
 

@@ -1,6 +1,7 @@
 #include "src/data/image/png_header.h"
 
 #include <fmt/format.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -20,6 +21,7 @@ constexpr std::size_t kImageHeaderBytes = 13;
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kTypeBytes = 4;
 constexpr std::size_t kChecksumBytes = 4;
+constexpr std::string_view kPixels = "IDAT";
 constexpr std::size_t kBesides = kLengthBytes + kTypeBytes + kChecksumBytes;
 
 std::uint32_t number_at(Bytes bytes, std::size_t at) {
@@ -82,7 +84,6 @@ PngHeader read_png_header(Bytes contents, std::string_view name) {
   PngHeader header{.size = {.height = number_at(chunk.data, 4),
                             .width = number_at(chunk.data, 0)},
                    .bits_per_sample = std::to_integer<int>(chunk.data[8])};
-  constexpr std::string_view kPixels = "IDAT";
   bool has_pixels = false;
   while (chunk.type != "IEND") {
     const auto next = chunk_at(contents, chunk.end);
@@ -94,6 +95,22 @@ PngHeader read_png_header(Bytes contents, std::string_view name) {
     if (chunk.type == "eXIf" && header.exif.empty()) header.exif = chunk.data;
   }
   return header;
+}
+
+bool pixels_have_right_checksums(Bytes contents) {
+  std::size_t at = kSignatureBytes;
+  while (const auto chunk = chunk_at(contents, at)) {
+    if (chunk->type == "IEND") break;
+    const Bytes summed =
+        contents.subspan(at + kLengthBytes, kTypeBytes + chunk->data.size());
+    if (chunk->type == kPixels &&
+        crc32_z(0, reinterpret_cast<const Bytef*>(summed.data()),
+                summed.size()) !=
+            number_at(contents, chunk->end - kChecksumBytes))
+      return false;
+    at = chunk->end;
+  }
+  return true;
 }
 
 }  // namespace lockstep

@@ -31,4 +31,8 @@ struct PngHeader {
 PngHeader read_png_header(std::span<const std::byte> contents,
                           std::string_view name);
 
+// Whether each chunk of pixels has the checksum of its data, in a file whose
+// header was read. Costs a read of the file, a small part of a decode.
+bool pixels_have_right_checksums(std::span<const std::byte> contents);
+
 }  // namespace lockstep
