@@ -20,6 +20,21 @@ TEST(Doctor, FindsSharedMemoryUsable) {
   EXPECT_THAT(json.out, HasSubstr("\"can_train\": true"));
 }
 
+// A new network's loopback is down. A user other than root needs a user
+// namespace for it, which some hosts refuse.
+TEST(Doctor, FailsWhereRanksCannotReachEachOther) {
+  const CommandResult result = run_lockstep(
+      {"run", "sh", "-c",
+       "unshare -rn true || exit 77; exec unshare -rn " LOCKSTEP_COMMAND
+       " doctor --host-only"});
+  if (result.exit_code == 77) GTEST_SKIP() << "no network can be made";
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out,
+              AllOf(HasSubstr("  NO  network "),
+                    HasSubstr("ranks of this host cannot reach each other"),
+                    HasSubstr("ip link set lo up")));
+}
+
 TEST(Doctor, FailsWhereSharedMemoryCannotBeHad) {
   const CommandResult result = run_lockstep(
       {"run", "sh", "-c", "ulimit -n 8; exec " LOCKSTEP_COMMAND " doctor"});

@@ -12,6 +12,7 @@
 #include <iterator>
 
 #include "launched_command.h"
+#include "src/base/testing/file_size_limit.h"
 
 namespace lockstep {
 namespace {
@@ -367,6 +368,19 @@ TEST(Streams, GoOnWithoutALogThatCannotBeWritten) {
   EXPECT_THAT(result.err, HasSubstr("rank-0.log is no longer written: No space "
                                     "left on device\n"));
   EXPECT_THAT(result.err, Not(HasSubstr("its whole output is in")));
+}
+
+// The kernel's signal for such a write would end the launcher.
+TEST(Streams, GoOnWithoutALogThatGrowsBeyondTheLimitOnFiles) {
+  const TestDirectory folder;
+  const FileSizeLimit limit(1 << 16);
+  const CommandResult result =
+      run_lockstep({"run", "--log-dir", folder.path().string(), "sh", "-c",
+                    "yes | head -c 100000; exit 3"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_EQ(result.out.size(), 100000);
+  EXPECT_THAT(result.err,
+              HasSubstr("rank-0.log is no longer written: File too large\n"));
 }
 
 // A file where the log's folder must be fails as a full disk does. At the first

@@ -33,6 +33,9 @@ sigset_t watched_signals() {
   return set;
 }
 
+// Sent by a write that fails: its error says enough.
+constexpr std::array<int, 2> kOfWrites{SIGPIPE, SIGXFSZ};
+
 }  // namespace
 
 SignalWatch::SignalWatch() {
@@ -44,18 +47,18 @@ SignalWatch::SignalWatch() {
   struct sigaction usual {};
   usual.sa_handler = SIG_DFL;
   ::sigaction(SIGCHLD, &usual, &original_child_action_);
-  sigaddset(&set, SIGPIPE);
+  for (const int signal : kOfWrites) sigaddset(&set, signal);
   ::pthread_sigmask(SIG_BLOCK, &set, &original_mask_);
 }
 
 SignalWatch::~SignalWatch() {
   take();
-  // A pending SIGPIPE of ours must not be delivered when it is unblocked.
-  sigset_t pipe;
-  sigemptyset(&pipe);
-  sigaddset(&pipe, SIGPIPE);
+  // One that is pending must not be delivered when it is unblocked.
+  sigset_t of_writes;
+  sigemptyset(&of_writes);
+  for (const int signal : kOfWrites) sigaddset(&of_writes, signal);
   const timespec at_once{};
-  ::sigtimedwait(&pipe, nullptr, &at_once);
+  while (::sigtimedwait(&of_writes, nullptr, &at_once) > 0) continue;
   ::sigaction(SIGCHLD, &original_child_action_, nullptr);
   ::pthread_sigmask(SIG_SETMASK, &original_mask_, nullptr);
 }

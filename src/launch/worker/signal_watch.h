@@ -25,8 +25,8 @@ bool is_from_terminal(int signal);
 class SignalWatch {
  public:
   // SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP and SIGUSR1; SIGCHLD and
-  // SIGWINCH. SIGPIPE is blocked too, so writing to a closed pipe only returns
-  // an error.
+  // SIGWINCH. SIGPIPE and SIGXFSZ are blocked too, so that a write to a closed
+  // pipe or beyond a limit on files' sizes only returns an error.
   SignalWatch();
   ~SignalWatch();
   SignalWatch(const SignalWatch&) = delete;

@@ -5,13 +5,17 @@
 #include <netinet/in.h>
 
 #include <array>
+#include <chrono>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "src/base/first_line.h"
 #include "src/net/free_port.h"
+#include "src/net/socket.h"
+#include "src/net/socket_address.h"
 #include "src/store/host_address.h"
 #include "src/store/tcp_endpoint.h"
 #include "src/tools/doctor/doctor_findings.h"
@@ -72,6 +76,19 @@ bool is_free(std::uint16_t port) {
   }
 }
 
+// Why this host cannot connect to itself, as the ranks on it do; "" if it can.
+std::string fault_of_loopback() {
+  constexpr auto kLoopback = "127.0.0.1";
+  try {
+    const FileDescriptor listener = listen_at(kLoopback, 0);
+    connect_once(kLoopback, local_address(listener.get()).port(),
+                 Deadline(std::chrono::seconds(1)));
+    return "";
+  } catch (const NetworkError& error) {
+    return error.what();
+  }
+}
+
 }  // namespace
 
 Finding examine_ports(const Settings& settings) {
@@ -116,6 +133,13 @@ Finding examine_network(const Settings& settings) {
     finding.text +=
         fmt::format("{} {}{}, ", interface.name, interface.address,
                     interface.name == preferred ? " (the default route)" : "");
+  if (const std::string fault = fault_of_loopback(); !fault.empty()) {
+    finding.health = Health::kBad;
+    finding.text +=
+        "ranks of this host cannot reach each other: " + first_line(fault);
+    finding.next = "bring up the loopback interface: ip link set lo up";
+    return finding;
+  }
   if (finding.text.empty()) finding.text = "no interface but loopback, ";
   try {
     finding.text += fmt::format("of which ranks here would use {}",
