@@ -43,8 +43,6 @@ class PassIntent {
     return !rule_ && said_ == PassKind::kReduced;
   }
 
-  void forget_forward_passes() { said_.reset(); }
-
   bool has_rule() const { return rule_ != nullptr; }
 
   // The kind of a backward pass that begins now. Consumes the record of the

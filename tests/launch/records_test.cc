@@ -15,6 +15,7 @@ namespace {
 
 using testing::AllOf;
 using testing::Contains;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -84,7 +85,9 @@ TEST_F(Records, TellHowARankDied) {
   EXPECT_EQ(blamed.exit_code, 0) << blamed.err;
   EXPECT_THAT(blamed.out,
               AllOf(HasSubstr("Rank 1 of 3 was killed by signal 9 (SIGKILL)"),
-                    HasSubstr("missed by ranks 0, 2, in all_reduce #2"),
+                    // A slow rank learns of the death before it waits.
+                    ContainsRegex("missed by rank(s 0, 2| 0| 2), in "
+                                  "all_reduce #2"),
                     HasSubstr("memory ran out")));
 }
 

@@ -69,15 +69,14 @@ void ReplicaWatch::buffers_are_equal(const NamedTensorList& buffers) {
     buffers_->emplace_back("buffer " + name, tensor.detach().clone());
 }
 
-std::optional<Work> ReplicaWatch::pass_begins(ProcessGroup& order, Part part) {
+std::optional<Work> ReplicaWatch::pass_begins(ProcessGroup& order,
+                                              Moment moment) {
   compares_ = is_due();
   ++pass_;
   compared_buffers_ = std::exchange(buffers_, std::nullopt);
   if (!compares_) return std::nullopt;
-  Record own{.has_buffers = compared_buffers_ ? 1U : 0U};
-  if (part == Part::kAbsent) {
-    own.is_absent = 1;
-  } else {
+  Record own{.has_buffers = compared_buffers_ ? 1U : 0U, .moment = moment};
+  if (moment != Moment::kAbsent) {
     own.parameters = fingerprint_with_names(list_parameters_());
     if (compared_buffers_)
       own.buffers = fingerprint_with_names(*compared_buffers_);
@@ -93,7 +92,8 @@ std::optional<Work> ReplicaWatch::pass_begins(ProcessGroup& order, Part part) {
 void ReplicaWatch::pass_ends(ProcessGroup& order) {
   if (!std::exchange(compares_, false)) return;
   const auto buffers = std::exchange(compared_buffers_, std::nullopt);
-  if (std::ranges::any_of(records_, &Record::is_absent)) return;
+  if (!all_equal(&Record::moment) || records_.front().moment == Moment::kAbsent)
+    return;
   const bool with_buffers = std::ranges::all_of(records_, &Record::has_buffers);
   if (!all_equal(&Record::parameters))
     throw_difference(order, list_parameters_(), kUsualOfParameters);
@@ -103,13 +103,14 @@ void ReplicaWatch::pass_ends(ProcessGroup& order) {
 }
 
 void ReplicaWatch::compare(ProcessGroup& order) {
-  if (const auto work = pass_begins(order, Part::kTrains)) work->wait();
+  if (const auto work = pass_begins(order, Moment::kStep)) work->wait();
   pass_ends(order);
 }
 
-bool ReplicaWatch::all_equal(Fingerprint Record::*part) const {
+template <class Field>
+bool ReplicaWatch::all_equal(Field Record::*field) const {
   return std::ranges::all_of(records_, [&](const Record& record) {
-    return record.*part == records_.front().*part;
+    return record.*field == records_.front().*field;
   });
 }
 

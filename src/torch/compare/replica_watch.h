@@ -33,13 +33,16 @@ namespace lockstep {
 class ReplicaWatch {
  public:
   using List = std::function<NamedTensorList()>;
-  enum class Part {
-    kTrains,
-    kAbsent,  // has no pass of its own: the ranks then compare nothing
+  // When a rank's hash is taken. The program may change parameters in between:
+  // ranks that take it at different moments compare nothing.
+  enum class Moment : std::uint32_t {
+    kBackward,
+    kStep,    // of a rank that reduces what .grad holds
+    kAbsent,  // it has no pass of its own: the ranks compare nothing
   };
 
-  // Compares every `every`-th pass; never if it is 0. Errors name `group`, whose
-  // ranks make one each, at the same time.
+  // Compares every `every`-th pass; never if it is 0. Errors name `group`,
+  // whose ranks make one each, at the same time.
   ReplicaWatch(std::int64_t every, std::shared_ptr<ProcessGroup> group,
                List parameters);
 
@@ -51,7 +54,7 @@ class ReplicaWatch {
   // A reduced pass begins. If it is compared, returns the operation in `order`
   // that the caller waits for before pass_ends(); it works on memory of this
   // object, also if the pass is abandoned.
-  std::optional<Work> pass_begins(ProcessGroup& order, Part part);
+  std::optional<Work> pass_begins(ProcessGroup& order, Moment moment);
   void pass_ends(ProcessGroup& order);
   // Both, for passes in which nothing else travels.
   void compare(ProcessGroup& order);
@@ -60,10 +63,12 @@ class ReplicaWatch {
   // One rank's.
   struct Record {
     Fingerprint parameters{}, buffers{};  // names included
-    std::uint32_t has_buffers = 0, is_absent = 0;
+    std::uint32_t has_buffers = 0;
+    Moment moment{};
   };
 
-  bool all_equal(Fingerprint Record::*part) const;
+  template <class Field>
+  bool all_equal(Field Record::*field) const;
   [[noreturn]] void throw_difference(ProcessGroup& order,
                                      const NamedTensorList& tensors,
                                      const char* usual) const;

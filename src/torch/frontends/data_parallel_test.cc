@@ -392,6 +392,25 @@ TEST(DataParallel, RefusesBuffersThatAPassRegisters) {
               HasSubstr("gave a replica 1 buffers, and the module has 0"));
 }
 
+struct ReplacedBuffer : torch::nn::Cloneable<ReplacedBuffer> {
+  ReplacedBuffer() { reset(); }
+  void reset() override { register_buffer("mean", torch::zeros({2})); }
+  at::Tensor forward(const at::Tensor& input) {
+    buffers_["mean"] = buffers_["mean"] + input.detach().mean(0);
+    return input - buffers_["mean"];
+  }
+};
+
+// The module, whose forward() does not run, would keep the old one.
+TEST(DataParallel, RefusesBuffersThatAPassReplaces) {
+  auto model = DataParallel(ReplacedBuffer(), {.devices = {at::kCPU}});
+  model(wave({4, 2}, 0));
+  EXPECT_THAT(message_of([&] {
+                model(wave({4, 2}, 0));
+              }),
+              HasSubstr("has replaced the buffer mean"));
+}
+
 TEST(DataParallel, LeavesTheComputeThreadsOfOthersAsTheyWere) {
   const int before = at::get_num_threads();
   at::set_num_threads(6);

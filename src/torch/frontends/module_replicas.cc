@@ -127,7 +127,7 @@ void ModuleReplicas::refresh() {
   original_ = std::move(now);
   const at::NoGradGuard no_grad;
   for (Parts& copy : copies_) {
-    renew_buffers(copy);
+    check_buffers(copy);
     refresh_modes(copy);
     refresh_parameters(copy);
     refresh_buffers(copy);
@@ -144,16 +144,22 @@ void ModuleReplicas::check_that_nothing_came_or_went(const Parts& now) const {
         "\n  next:    wrap it again after such a change");
 }
 
-// A copy's forward() may register a buffer, which the module, of which no pass
-// runs, does not have.
-void ModuleReplicas::renew_buffers(Parts& copy) const {
-  copy.buffers = copy.module->buffers();
-  if (copy.buffers.size() != original_.buffers.size())
+// A copy's forward() may register a buffer, or give the name of one to another
+// tensor, of which the module, whose forward() does not run, would not know.
+void ModuleReplicas::check_buffers(const Parts& copy) const {
+  const auto now = copy.module->named_buffers();
+  if (now.size() != original_.buffers.size())
     throw InvalidArgument(c10::str(
-        "DataParallel: a pass gave a replica ", copy.buffers.size(),
+        "DataParallel: a pass gave a replica ", now.size(),
         " buffers, and the module has ", original_.buffers.size(),
         "\n  next:    register all buffers in the module's constructor, or run "
         "a pass of the module before wrapping it"));
+  for (std::size_t i = 0; i < now.size(); ++i)
+    if (!now[i].value().is_same(copy.buffers[i]))
+      throw InvalidArgument(
+          "DataParallel: a pass has replaced the buffer " + now[i].key() +
+          " of a replica, whose new values would be lost"
+          "\n  next:    write to the buffer in forward(), as by copy_()");
 }
 
 void ModuleReplicas::refresh_parameters(Parts& copy) const {

@@ -79,7 +79,7 @@ class ModuleReplicas {
   };
 
   void check_that_nothing_came_or_went(const Parts& now) const;
-  void renew_buffers(Parts& copy) const;
+  void check_buffers(const Parts& copy) const;
   void refresh_parameters(Parts& copy) const;
   void refresh_buffers(const Parts& copy) const;
   void refresh_modes(const Parts& copy) const;

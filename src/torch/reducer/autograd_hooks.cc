@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <atomic>
 #include <exception>
 #include <map>
 #include <mutex>
@@ -16,69 +15,83 @@
 
 namespace lockstep {
 
-class HookTarget {
+using torch::autograd::PostAccumulateGradHook;
+
+namespace {
+
+std::unique_ptr<PostAccumulateGradHook>& slot_of(const at::Tensor& tensor) {
+  return torch::autograd::impl::post_acc_grad_hooks(tensor);
+}
+
+}  // namespace
+
+class HookTarget : public std::enable_shared_from_this<HookTarget> {
  public:
-  explicit HookTarget(std::function<void(std::size_t)> arrived)
-      : arrived_(std::move(arrived)) {}
+  HookTarget(std::vector<at::Tensor> parameters,
+             std::function<void(std::size_t)> arrived)
+      : parameters_(std::move(parameters)), arrived_(std::move(arrived)) {}
 
+  const std::vector<at::Tensor>& parameters() const { return parameters_; }
   void arrived(std::size_t parameter) const { arrived_(parameter); }
-
-  // Other code has destroyed the hook of this parameter.
-  void note_replaced(std::size_t parameter) {
-    const std::lock_guard lock(mutex_);
-    replaced_.push_back(parameter);
-    some_replaced_ = true;
-  }
-  std::vector<std::size_t> take_replaced() {
-    if (!some_replaced_) return {};
-    const std::lock_guard lock(mutex_);
-    some_replaced_ = false;
-    return std::exchange(replaced_, {});
-  }
+  // Puts a hook into the slot of this parameter, behind the one that is there.
+  void chain(std::size_t parameter);
 
  private:
+  // Held, so that no slot ends before its hook.
+  const std::vector<at::Tensor> parameters_;
   const std::function<void(std::size_t)> arrived_;
-  std::mutex mutex_;
-  std::vector<std::size_t> replaced_;
-  std::atomic<bool> some_replaced_ = false;
 };
 
 namespace {
 
-using torch::autograd::PostAccumulateGradHook;
 class GradientHook : public PostAccumulateGradHook {
  public:
   GradientHook(std::weak_ptr<HookTarget> target, std::size_t parameter,
                std::unique_ptr<PostAccumulateGradHook> earlier)
       : target_(std::move(target)),
         parameter_(parameter),
-        earlier_(std::move(earlier)) {}
-  // By GradientHooks, when the target is gone, or by code that replaces it.
+        earlier_(std::make_shared<Earlier>(std::move(earlier))) {}
+  // Called by GradientHooks, when the target is gone, or by code that replaces
+  // the hook. A unique_ptr takes its new value before it deletes the old one,
+  // so the slot holds the other hook already.
   ~GradientHook() override {
-    if (const auto target = target_.lock()) target->note_replaced(parameter_);
+    if (const auto target = target_.lock()) target->chain(parameter_);
   }
   GradientHook(const GradientHook&) = delete;
   GradientHook& operator=(const GradientHook&) = delete;
 
+  // An earlier hook may remove itself from the slot, and with it this object.
   void operator()(const at::Tensor& tensor) override {
-    if (earlier_) (*earlier_)(tensor);
-    if (const auto target = target_.lock()) target->arrived(parameter_);
+    const auto target = target_.lock();
+    const std::size_t parameter = parameter_;
+    if (const auto earlier = earlier_; *earlier) (**earlier)(tensor);
+    if (target) target->arrived(parameter);
   }
 
   bool armed() const { return !target_.expired(); }
   std::unique_ptr<PostAccumulateGradHook> take_earlier() {
-    return std::move(earlier_);
+    return std::move(*earlier_);
   }
 
  private:
+  using Earlier = std::unique_ptr<PostAccumulateGradHook>;
   std::weak_ptr<HookTarget> target_;
   std::size_t parameter_;
-  std::unique_ptr<PostAccumulateGradHook> earlier_;
+  std::shared_ptr<Earlier> earlier_;  // shared with a call that is under way
 };
 
-std::unique_ptr<PostAccumulateGradHook>& slot_of(const at::Tensor& tensor) {
-  return torch::autograd::impl::post_acc_grad_hooks(tensor);
+}  // namespace
+
+void HookTarget::chain(std::size_t parameter) {
+  auto& slot = slot_of(parameters_[parameter]);
+  auto earlier = std::move(slot);
+  torch::autograd::impl::set_post_acc_grad_hooks(
+      parameters_[parameter],
+      std::make_unique<GradientHook>(weak_from_this(), parameter,
+                                     std::move(earlier)));
 }
+
+namespace {
 
 // Calls `abandon` unless the pass reached its end.
 class PassEnd {
@@ -224,11 +237,12 @@ void call_at_end_of_this_pass(std::unique_ptr<PassEnd> end) {
 GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
                              std::span<const std::string> names,
                              std::function<void(std::size_t)> arrived)
-    : parameters_(std::move(parameters)),
-      target_(std::make_shared<HookTarget>(std::move(arrived))) {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    : target_(std::make_shared<HookTarget>(std::move(parameters),
+                                           std::move(arrived))) {
+  const auto& all = target_->parameters();
+  for (std::size_t i = 0; i < all.size(); ++i) {
     const auto* present =
-        dynamic_cast<const GradientHook*>(slot_of(parameters_[i]).get());
+        dynamic_cast<const GradientHook*>(slot_of(all[i]).get());
     if (present != nullptr && present->armed())
       throw InvalidArgument(
           "parameter " + names[i] +
@@ -236,38 +250,24 @@ GradientHooks::GradientHooks(std::vector<at::Tensor> parameters,
           "\n  next:    wrap the module only once, or destroy the other "
           "wrapper first");
   }
-  for (std::size_t i = 0; i < parameters_.size(); ++i) chain(i);
-}
-
-void GradientHooks::chain(std::size_t parameter) {
-  const at::Tensor& tensor = parameters_[parameter];
-  torch::autograd::impl::set_post_acc_grad_hooks(
-      tensor, std::make_unique<GradientHook>(target_, parameter,
-                                             std::move(slot_of(tensor))));
-}
-
-std::vector<std::size_t> GradientHooks::renew() {
-  auto replaced = target_->take_replaced();
-  for (const std::size_t parameter : replaced) chain(parameter);
-  return replaced;
+  for (std::size_t i = 0; i < all.size(); ++i) target_->chain(i);
 }
 
 GradientHooks::~GradientHooks() {
+  const std::vector<at::Tensor> parameters = target_->parameters();
   target_.reset();
-  for (const at::Tensor& parameter : parameters_) {
+  for (const at::Tensor& parameter : parameters) {
     auto& slot = slot_of(parameter);
     auto* hook = dynamic_cast<GradientHook*>(slot.get());
     if (hook != nullptr && !hook->armed()) slot = hook->take_earlier();
   }
 }
 
-bool call_when_gradient_comes(const at::Tensor& output,
+void call_when_gradient_comes(const at::Tensor& output,
                               std::function<void()> come) {
-  if (!output.defined() || !output.requires_grad() || output.is_leaf())
-    return false;
+  if (!output.defined() || !output.requires_grad() || output.is_leaf()) return;
   output.register_hook(
       [come = std::move(come)](const at::Tensor& /*gradient*/) { come(); });
-  return true;
 }
 
 bool is_pass_of_some_inputs() {

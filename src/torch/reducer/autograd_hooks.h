@@ -2,8 +2,9 @@
 // final, and one when the backward pass is over.
 //
 // A tensor has one slot for a hook that runs after its gradient was
-// accumulated. A hook that is in the slot already is kept and called first; one
-// that is set later, in the place of ours, is chained to by renew().
+// accumulated. A hook that is in the slot already is kept and called first. One
+// that other code sets later, in the place of ours, destroys ours, whose
+// destructor puts another one into the slot behind it: no gradient is missed.
 //
 // Threads: GradientHooks must not be made or destroyed while a backward pass
 //          runs over its tensors. The calls come from the thread that runs the
@@ -36,11 +37,6 @@ class GradientHooks {
                 std::span<const std::string> names,
                 std::function<void(std::size_t)> arrived);
 
-  // Puts the hooks back that other code has replaced since the last call,
-  // behind those that replaced them. Returns the indices of their parameters,
-  // in no order. Costs one read if no hook was replaced.
-  std::vector<std::size_t> renew();
-
   // Removes the hooks, or disarms those in front of which other code has since
   // put its own.
   ~GradientHooks();
@@ -49,9 +45,6 @@ class GradientHooks {
   GradientHooks& operator=(const GradientHooks&) = delete;
 
  private:
-  void chain(std::size_t parameter);
-
-  std::vector<at::Tensor> parameters_;
   // Hooks hold it weakly: once it is destroyed, they do nothing.
   std::shared_ptr<HookTarget> target_;
 };
@@ -75,9 +68,8 @@ struct EndOfBackward {
 
 // Calls `come` in each backward pass that computes the gradient of `output`,
 // before the gradients of what it was computed from. Does nothing for an output
-// that was not computed, whose hook would stay, and returns whether it does
-// something.
-bool call_when_gradient_comes(const at::Tensor& output,
+// that was not computed, whose hook would stay.
+void call_when_gradient_comes(const at::Tensor& output,
                               std::function<void()> come);
 
 // Whether the backward pass under way computes the gradients of some tensors

@@ -234,6 +234,19 @@ void GradientBuckets::add_slots(const at::Tensor& block,
         static_cast<std::int64_t>(offset)));
 }
 
+void GradientBuckets::move_strangers_out(std::span<const at::Tensor> tensors) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    at::Tensor& gradient = tensors[i].mutable_grad();
+    if (!gradient.defined() || gradient.layout() != at::kStrided ||
+        slots_[i].is_home(gradient) || is_in(slots_[i].place(), gradient))
+      continue;
+    if (std::ranges::any_of(flats_, [&](const at::Tensor& block) {
+          return gradient.is_alias_of(block);
+        }))
+      gradient = gradient.clone();
+  }
+}
+
 void GradientBuckets::take(std::size_t parameter, const at::Tensor& tensor,
                            const std::string& name) {
   AnchoredTensor& anchored = slots_[parameter];

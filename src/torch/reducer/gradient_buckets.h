@@ -54,6 +54,10 @@ class GradientBuckets {
                   const BucketPlan& plan, ProcessGroup& group,
                   Layout layout = Layout::kFast);
 
+  // At the beginning of a pass, before take(): gives each gradient memory of its
+  // own that lies in the slot of another parameter, where other code has put it.
+  void move_strangers_out(std::span<const at::Tensor> tensors);
+
   // Takes the .grad of `tensor`, the parameter of this number, into its bucket:
   // where it is, or into its slot, which becomes its .grad.
   void take(std::size_t parameter, const at::Tensor& tensor,

@@ -184,6 +184,38 @@ TEST(GradientBuckets, TakeGradientsThatWereGivenOtherMemory) {
         });
 }
 
+// A queue of gradients, one place on: each lies in the slot of another
+// parameter when the next pass adds to it.
+TEST(GradientBuckets, TakeGradientsThatWereGivenToOtherParameters) {
+  const auto loss = [](const std::vector<at::Tensor>& tensors, double factor) {
+    at::Tensor sum = torch::zeros({});
+    for (const at::Tensor& tensor : tensors)
+      sum = sum + (tensor * (factor *= 10)).sum();
+    return sum;
+  };
+  const auto shift = [](const std::vector<at::Tensor>& tensors) {
+    const at::Tensor first = tensors[0].grad();
+    for (std::size_t i = 1; i < tensors.size(); ++i)
+      tensors[i - 1].mutable_grad() = tensors[i].grad();
+    tensors.back().mutable_grad() = first;
+  };
+  run_ranks(kBackend, 2, [&](const Group& group) {
+    std::vector<at::Tensor> own, alone;
+    for (auto* list : {&own, &alone})
+      for (int i = 0; i < 3; ++i)
+        list->push_back(torch::ones({3}).requires_grad_());
+    const Reducer reducer(named(own), group);
+    for (int step = 0; step < 4; ++step) {
+      loss(own, group->rank() + 1).backward();
+      loss(alone, 1.5).backward();
+      for (std::size_t i = 0; i < own.size(); ++i)
+        EXPECT_TRUE(own[i].grad().equal(alone[i].grad())) << i << ' ' << step;
+      shift(own);
+      shift(alone);
+    }
+  });
+}
+
 TEST(GradientBuckets, TakeGradientsThatWereReshapedInPlace) {
   run_ranks(kBackend, 2, [](const Group& group) {
     DistributedDataParallel model(Net(), small_buckets(group));

@@ -44,20 +44,6 @@ std::string unexpected_gradient_text(const std::string& name,
          "use each parameter in one such part only";
 }
 
-std::string replaced_hook_text(const std::string& name) {
-  return "gradients may not have been reduced: other code has replaced the "
-         "hook on parameter " +
-         name +
-         " that reduces its gradient, between a forward pass and the backward "
-         "pass after it"
-         "\n  likely:  set_post_acc_grad_hooks() was called then; it replaces "
-         "what a parameter has"
-         "\n  next:    set hooks before wrapping the module, or between two "
-         "steps; the gradients of the last pass are of no use, later passes "
-         "are reduced again; run forward passes that have no backward pass "
-         "under torch::NoGradGuard";
-}
-
 std::string create_graph_text() {
   return "backward(create_graph = true) cannot be reduced: the average would "
          "not be part of the graph"

@@ -18,10 +18,6 @@ std::string missing_gradients_text(const ProcessGroup& group,
 std::string unexpected_gradient_text(const std::string& name,
                                      PassExpectation::Rule rule);
 
-// For a parameter whose hook other code has replaced, so that its gradient was
-// not seen.
-std::string replaced_hook_text(const std::string& name);
-
 std::string create_graph_text();
 
 // For a gradient to which a pass would add, and of which a hook has reduced a

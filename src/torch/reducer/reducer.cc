@@ -134,7 +134,6 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   void decide_passes_by(std::shared_ptr<PassRule> rule);
   PassKind forward_begins();
   void backward_begins();
-  void note_watched_output() { watches_output_ = true; }
   bool compares_next_pass() const {
     return compares_replicas() && watch_->is_due();
   }
@@ -146,17 +145,15 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   using Indices = PassExpectation::Indices;
   // Whether this rank has gradients of its own in a pass.
   enum class Part { kTrains, kShadows };
+  using Moment = ReplicaWatch::Moment;
 
   void gradient_arrived(std::size_t parameter);
   void begin_pass(std::size_t first);
   Participation participation_in(PassKind kind);
-  void begin_pass_without_gradient();
   bool adds_to_partly_reduced(std::size_t parameter);
-  void renew_hooks();
-  void check_hooks(const Indices& missing);
-  void open_pass(const Participation& roll, Part part);
+  void open_pass(const Participation& roll, Moment moment);
   bool compares_replicas() const;
-  void begin_comparison(Part part);
+  void begin_comparison(Moment moment);
   void prepare(std::size_t parameter);
   void take(std::size_t parameter);
   void stand_in(std::size_t parameter);
@@ -202,11 +199,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<ReplicaWatch> watch_;                // may be null
 
   // Of the present pass.
-  std::optional<PassKind> pass_;   // empty between passes
-  bool awaits_first_ = false;      // of the gradients of a reduced pass
-  bool without_gradient_ = false;  // none has come, but the end of the pass
-  bool watches_output_ = false;    // of the last forward pass
-  Indices replaced_;  // parameters whose hooks may have missed their gradients
+  std::optional<PassKind> pass_;  // empty between passes
+  bool awaits_first_ = false;     // of the gradients of a reduced pass
   Participation roll_;
   Indices missing_;  // once all is started: what this rank has told of
   SavedGradients saved_;
@@ -293,49 +287,15 @@ void Reducer::State::gradient_arrived(std::size_t parameter) {
   start_buckets(arrival.first_bucket, arrival.bucket_count);
 }
 
-// A hook that was replaced between a forward pass and its backward pass is back
-// as soon as the gradient of a watched output comes. Without one it has missed
-// a gradient; the rank cannot tell that case from a forward pass without a
-// backward pass.
 PassKind Reducer::State::forward_begins() {
-  replaced_.clear();
-  renew_hooks();
-  const bool missed =
-      !replaced_.empty() && !watches_output_ && intent_->expects_reduced_pass();
-  watches_output_ = false;
-  if (missed) {
-    intent_->forget_forward_passes();
-    throw InvalidArgument(replaced_hook_text(names_[replaced_.front()]));
-  }
-  replaced_.clear();
   if (reduces_) saved_.forward_begins(sparse_->in_buckets());
   intent_->forward_begins();
   return intent_->here();
 }
 
-void Reducer::State::renew_hooks() {
-  if (!hooks_) return;
-  const Indices renewed = hooks_->renew();
-  replaced_.insert(replaced_.end(), renewed.begin(), renewed.end());
-}
-
-// The loss may well depend on parameters without a gradient whose hooks were
-// replaced.
-void Reducer::State::check_hooks(const Indices& missing) {
-  renew_hooks();
-  for (const std::size_t parameter : missing)
-    if (tensors_[parameter].grad().defined() &&
-        std::ranges::find(replaced_, parameter) != replaced_.end())
-      fail(replaced_hook_text(names_[parameter]));
-}
-
 // Not for grad() and backward(inputs), after which other gradients may come,
 // nor for a graph of gradients, which is refused.
 void Reducer::State::backward_begins() {
-  if (!pass_) {
-    renew_hooks();
-    replaced_.clear();  // before the gradient of any parameter
-  }
   if (!reduces_ || pass_ || awaits_first_ || !intent_->expects_reduced_pass() ||
       is_pass_of_some_inputs() || c10::GradMode::is_enabled() ||
       std::ranges::none_of(tensors_, &at::Tensor::requires_grad))
@@ -343,39 +303,13 @@ void Reducer::State::backward_begins() {
   awaits_first_ = true;
   const auto self = shared_from_this();
   at_end_of_backward({.number = number_,
-                      .start_rest =
-                          [self] {
-                            if (std::exchange(self->awaits_first_, false))
-                              self->begin_pass_without_gradient();
-                          },
-                      .finish =
-                          [self] {
-                            if (std::exchange(self->without_gradient_, false))
-                              self->finish_pass();
-                          },
+                      .start_rest = [] {},
+                      .finish = [self] { self->awaits_first_ = false; },
                       .abandon =
                           [self] {
                             if (std::exchange(self->awaits_first_, false))
                               self->abort_pass();
                           }});
-}
-
-// The output's gradient has come and none of a parameter: the output depends on
-// none, or their hooks are gone. The other ranks wait for this one all the
-// same.
-void Reducer::State::begin_pass_without_gradient() {
-  const c10::AutoGradMode no_grad(false);
-  const Participation roll = participation_in(intent_->backward_begins());
-  pass_ = PassKind::kReduced;
-  try {
-    open_pass(roll, Part::kTrains);
-  } catch (...) {
-    pass_.reset();
-    abort_pass();
-    throw;
-  }
-  start_rest_of_pass();
-  without_gradient_ = true;
 }
 
 // Whether the pass has added to what the last one left of the gradient:
@@ -401,8 +335,6 @@ void Reducer::State::note_partly_reduced() {
 }
 
 void Reducer::State::begin_pass(std::size_t first) {
-  replaced_.clear();
-  renew_hooks();
   // What is thrown before pass_ is set ends a pass of which nothing has begun;
   // afterwards abandon_pass() aborts the group.
   awaits_first_ = false;
@@ -419,7 +351,7 @@ void Reducer::State::begin_pass(std::size_t first) {
        .finish = [self = shared_from_this()] { self->finish_pass(); },
        .abandon = [self = shared_from_this()] { self->abandon_pass(); }});
   pass_ = kind;
-  if (kind == PassKind::kReduced) open_pass(roll, Part::kTrains);
+  if (kind == PassKind::kReduced) open_pass(roll, Moment::kBackward);
 }
 
 Participation Reducer::State::participation_in(PassKind kind) {
@@ -432,12 +364,13 @@ Participation Reducer::State::participation_in(PassKind kind) {
   return full_participation(*group_, Activity::kBackward);
 }
 
-void Reducer::State::open_pass(const Participation& roll, Part part) {
+void Reducer::State::open_pass(const Participation& roll, Moment moment) {
   const c10::AutoGradMode no_grad(false);
   roll_ = roll;
   sparse_->begin_pass();
   reduction_.begin_pass(op_ == ReduceOp::kSum ? 1 : roll.divisor);
-  begin_comparison(part);
+  reduction_.buckets().move_strangers_out(sparse_->in_buckets());
+  begin_comparison(moment);
   if (expectation_.rule() == PassExpectation::Rule::kAsAtFirst)
     tracker_.expect(expectation_.counts());
   const auto ready = tracker_.begin_step();
@@ -451,12 +384,10 @@ bool Reducer::State::compares_replicas() const {
          !is_capturing();
 }
 
-void Reducer::State::begin_comparison(Part part) {
+void Reducer::State::begin_comparison(Moment moment) {
   if (!compares_replicas()) return;
-  auto work = watch_->pass_begins(*order_, part == Part::kTrains
-                                               ? ReplicaWatch::Part::kTrains
-                                               : ReplicaWatch::Part::kAbsent);
-  if (work) reduction_.add(std::move(*work));
+  if (auto work = watch_->pass_begins(*order_, moment))
+    reduction_.add(std::move(*work));
 }
 
 void Reducer::State::prepare(std::size_t parameter) {
@@ -497,8 +428,7 @@ void Reducer::State::finish_pass() {
 
 void Reducer::State::shadow_pass(const Participation& roll) {
   for (const at::Tensor& tensor : tensors_) tensor.mutable_grad().reset();
-  renew_hooks();
-  open_pass(roll, Part::kShadows);
+  open_pass(roll, Moment::kAbsent);
   close_pass(Part::kShadows, start_rest(Part::kShadows));
 }
 
@@ -521,10 +451,8 @@ void Reducer::State::reduce_now(Held held) {
                  "a static graph has no gradients outside its passes");
   if (!reduces_) return;
   const c10::AutoGradMode no_grad(false);
-  renew_hooks();
-  replaced_.clear();  // what .grad holds is reduced, whatever hooks have seen
   try {
-    open_pass(full_participation(*group_, Activity::kBackward), Part::kTrains);
+    open_pass(full_participation(*group_, Activity::kBackward), Moment::kStep);
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].grad().defined()) continue;
       if (held == Held::kOfLocalPasses && !expectation_.has_local_gradient(i))
@@ -586,7 +514,6 @@ void Reducer::State::take_partial_gradients() {
 Reducer::State::Indices Reducer::State::start_incomplete_buckets(Part part) {
   take_partial_gradients();
   Indices missing = tracker_.missing();
-  if (part == Part::kTrains) check_hooks(missing);
   for (const std::size_t parameter : missing) stand_in(parameter);
   if (part == Part::kTrains)
     missing = expectation_.worth_telling(std::move(missing));
@@ -694,11 +621,9 @@ const std::shared_ptr<PassIntent>& Reducer::intent() const {
 }
 
 void Reducer::watch_output(const at::Tensor& output) {
-  const bool watched =
-      call_when_gradient_comes(output, [state = std::weak_ptr<State>(state_)] {
-        if (const auto alive = state.lock()) alive->backward_begins();
-      });
-  if (watched) state_->note_watched_output();
+  call_when_gradient_comes(output, [state = std::weak_ptr<State>(state_)] {
+    if (const auto alive = state.lock()) alive->backward_begins();
+  });
 }
 
 bool Reducer::compares_next_pass() const {

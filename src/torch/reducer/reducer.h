@@ -117,15 +117,10 @@ class Reducer {
 
   // To be called before a forward pass, if it is to decide whether the backward
   // pass after it is reduced: see PassIntent. Returns what it decides.
-  // Puts hooks back that other code has replaced since the last pass;
-  // InvalidArgument if it has replaced them after a forward pass whose backward
-  // pass was not seen, and of which no output is watched: that one's gradients
-  // may not have been reduced.
   PassKind forward_begins();
-  // Of such a forward pass: the backward pass begins with the gradient of
-  // `output`. Hooks that were replaced are put back then, an exception that
-  // ends the pass aborts the group, and a pass in which no parameter gets a
-  // gradient is reduced all the same.
+  // Of such a forward pass: once the gradient of `output` has come, an
+  // exception that ends the backward pass aborts the group, as one after the
+  // first gradient of a parameter does.
   void watch_output(const at::Tensor& output);
 
   // From now on `rule` says which passes are reduced.

@@ -100,6 +100,33 @@ TEST(Checkpoint, HoldsEveryTypeAndWhatIsNegatedOrConjugatedWhenItIsRead) {
   }
 }
 
+struct OneBuffer : torch::nn::Module {
+  OneBuffer(double number, at::ScalarType type) {
+    register_buffer("x", at::full({1}, number, at::kDouble).to(type));
+  }
+};
+
+TEST(Checkpoint, RefusesNumbersThatTheTypeOfTheModelCannotHold) {
+  const TestDirectory directory;
+  const auto loads = [&](const OneBuffer& saved, at::ScalarType type) {
+    save_checkpoint(directory / "m", saved);
+    OneBuffer loaded(1, type);
+    try {
+      load_checkpoint(directory / "m", loaded);
+    } catch (const InvalidArgument&) {
+      EXPECT_EQ(loaded.buffers()[0].item<float>(), 1);
+      return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(loads({1e-30, at::kDouble}, at::kHalf)) << "rounds to 0";
+  EXPECT_TRUE(loads({-2.9, at::kFloat}, at::kFloat8_e4m3fn));
+  EXPECT_FALSE(loads({1e39, at::kDouble}, at::kFloat));
+  EXPECT_FALSE(loads({1e39, at::kDouble}, at::kComplexFloat));
+  EXPECT_FALSE(loads({65504, at::kFloat}, at::kFloat8_e4m3fn));
+  EXPECT_FALSE(loads({-1, at::kFloat}, at::kFloat8_e8m0fnu));
+}
+
 // The parent keeps computing in the shared memory.
 TEST(Checkpoint, IsRefusedInAForkedProcessOfTensorsThatTheParentChanges) {
   const TestDirectory directory;

@@ -58,13 +58,15 @@ std::string describe(const at::Tensor& tensor) {
 }
 
 // Whether the conversion of `from` to `to` keeps what its numbers say, up to
-// rounding.
+// rounding: of a number that does not become 0, the sign and the power of two.
 bool keeps_numbers(const at::Tensor& from, const at::Tensor& to) {
-  if (to.is_complex()) return true;
+  if (to.is_complex()) return at::equal(from.isfinite(), to.isfinite());
   const at::Tensor before = from.to(at::kDouble), after = to.to(at::kDouble);
-  return at::isFloatingType(to.scalar_type())
-             ? at::equal(before.isfinite(), after.isfinite())
-             : at::equal(before, after);
+  if (!at::isFloatingType(to.scalar_type())) return at::equal(before, after);
+  const at::Tensor changed = after.sign().mul(before.sign()).lt(0) |
+                             after.abs().mul(2).lt(before.abs());
+  return at::equal(before.isfinite(), after.isfinite()) &&
+         !changed.logical_and(after.ne(0)).any().item<bool>();
 }
 
 at::Tensor fitted_tensor(const at::Tensor& ours, const at::Tensor& stored) {

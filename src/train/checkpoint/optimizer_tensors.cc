@@ -270,9 +270,15 @@ void write_states(const optim::Optimizer& optimizer,
 }
 
 OptimizerTensors archive_of(const optim::Optimizer& optimizer) {
-  torch::serialize::OutputArchive archive;
+  std::vector<std::uint8_t> bytes;
   try {
+    torch::serialize::OutputArchive archive;
     optimizer.save(archive);
+    archive.save_to([&](const void* from, std::size_t count) {
+      const auto* begin = static_cast<const std::uint8_t*>(from);
+      bytes.insert(bytes.end(), begin, begin + count);
+      return count;
+    });
   } catch (const c10::Error& error) {
     throw InvalidArgument(
         std::string("LibTorch cannot save the state of this optimizer: ") +
@@ -280,12 +286,6 @@ OptimizerTensors archive_of(const optim::Optimizer& optimizer) {
         "\n  next:    save the checkpoint without TrainingState::optimizer, or "
         "use another optimizer");
   }
-  std::vector<std::uint8_t> bytes;
-  archive.save_to([&](const void* from, std::size_t count) {
-    const auto* begin = static_cast<const std::uint8_t*>(from);
-    bytes.insert(bytes.end(), begin, begin + count);
-    return count;
-  });
   return {"archive", {{"archive", at::tensor(bytes, at::kByte)}}};
 }
 
