@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
 #include <bit>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <map>
@@ -9,6 +12,7 @@
 #include "lockstep/base/data_type.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
+#include "src/base/main_function.h"
 #include "src/base/round_up.h"
 #include "src/base/settings.h"
 #include "src/base/suggest.h"
@@ -26,6 +30,23 @@ Settings read(const std::map<std::string, std::string>& variables) {
 
 std::string message_of(const std::map<std::string, std::string>& variables) {
   return error_text([&] { read(variables); });
+}
+
+TEST(StandardStreams, ThatWereClosedAreAtTheirEndAndRefuseResults) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    for (int number = 0; number < 3; ++number) ::close(number);
+    open_standard_streams();
+    char byte = 0;
+    const bool at_end = ::read(STDIN_FILENO, &byte, 1) == 0;
+    const bool takes_errors = ::write(STDERR_FILENO, "x", 1) == 1;
+    const bool refuses = ::write(STDOUT_FILENO, "x", 1) < 0 && errno == EBADF;
+    ::_exit(at_end && takes_errors && refuses ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Deadline, NeverHasNoEnd) {

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstdio>
@@ -15,7 +16,8 @@ namespace lockstep {
 
 void open_standard_streams() {
   for (int number = 0; number < 3; ++number)
-    if (::fcntl(number, F_GETFD) < 0) ::open("/dev/null", O_RDWR);
+    if (::fcntl(number, F_GETFD) < 0)
+      ::open("/dev/null", number == STDOUT_FILENO ? O_RDONLY : O_RDWR);
 }
 
 namespace {

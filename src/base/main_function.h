@@ -8,7 +8,8 @@
 namespace lockstep {
 
 // Opens /dev/null for standard input, output and error where the caller closed
-// them: otherwise one of our files would take their numbers.
+// them: otherwise one of our files would take their numbers. A write to such a
+// standard output fails with EBADF, since results would be lost.
 void open_standard_streams();
 
 // Opens the standard streams and calls `run` with the arguments behind the

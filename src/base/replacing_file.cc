@@ -1,13 +1,17 @@
 #include "src/base/replacing_file.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <system_error>
+#include <utility>
 
 #include "lockstep/base/error.h"
 
@@ -16,6 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+[[noreturn]] void refuse(const fs::path& path, const std::string& why,
+                         int reason) {
+  throw SystemError("cannot write \"" + path.string() + "\": " + why, reason);
+}
+
+constexpr const char* kNameAnother =
+    ", which the file would replace; name another file, or - where that is "
+    "standard output";
+
 // A rename would replace /dev/null, or a pipe that a process reads, by a file.
 void refuse_other_than_files(const fs::path& path) {
   std::error_code error;
@@ -23,10 +36,36 @@ void refuse_other_than_files(const fs::path& path) {
   if (!fs::exists(there) || fs::is_regular_file(there)) return;
   if (fs::is_directory(there))
     throw SystemError("cannot write \"" + path.string() + "\"", EISDIR);
-  throw SystemError("cannot write \"" + path.string() +
-                        "\": it is a device, a pipe or a socket, which the "
-                        "file would replace; name another file",
-                    EEXIST);
+  refuse(path, std::string("it is a device, a pipe or a socket") + kNameAnother,
+         EOPNOTSUPP);
+}
+
+// Whether the link is one of /proc/PID/fd, to which /dev/stdout leads: its text
+// names the file that is open, perhaps for appending.
+bool leads_to_open_file(const fs::path& link) {
+  struct statfs system {};
+  return ::statfs(folder_of(link).c_str(), &system) == 0 &&
+         system.f_type == PROC_SUPER_MAGIC;
+}
+
+// Those of statx(2). A kernel that does not know one of them leaves it out.
+std::uint64_t attributes_of(const fs::path& path) {
+  struct statx status {};
+  const int result = ::statx(AT_FDCWD, path.c_str(), 0, 0, &status);
+  return result == 0 ? status.stx_attributes : 0;
+}
+
+// Linux's rule for folders such as /tmp: only the owner of a file or of the
+// folder may take a file's name.
+bool keeps_name(const fs::path& file) {
+  struct stat folder {
+  }, own{};
+  if (::stat(folder_of(file).c_str(), &folder) != 0 ||
+      ::stat(file.c_str(), &own) != 0)
+    return false;
+  const uid_t user = ::geteuid();
+  return (folder.st_mode & S_ISVTX) != 0 && user != 0 && user != own.st_uid &&
+         user != folder.st_uid;
 }
 
 // Linux's own rule for links (fs.protected_symlinks), which holds for open()
@@ -89,6 +128,10 @@ fs::path file_behind(const fs::path& path) {
     std::error_code error;
     const fs::path leads_to = fs::read_symlink(file, error);
     if (error) return file;  // not a link
+    if (leads_to_open_file(file))
+      refuse(path,
+             std::string("it is an open file of a process") + kNameAnother,
+             EOPNOTSUPP);
     if (!may_follow(file)) {
       errno = EACCES;
       fail_to_write(path, "it is another user's link");
@@ -99,17 +142,48 @@ fs::path file_behind(const fs::path& path) {
   fail_to_write(path, "following its links failed");
 }
 
+// A rename needs no permission to write the earlier file, but its owner may
+// have taken that away to protect the file: it is refused, as open() refuses
+// it.
+void check_replaceable(const fs::path& path) {
+  refuse_other_than_files(path);
+  const fs::path file = file_behind(path);
+  if ((attributes_of(folder_of(file)) & STATX_ATTR_APPEND) != 0)
+    refuse(path,
+           "no file of its folder can be replaced, since that is "
+           "append-only (lsattr)",
+           EPERM);
+  std::error_code unknown;  // open() names the reason
+  if (!fs::exists(file, unknown)) return;
+  if (::faccessat(AT_FDCWD, file.c_str(), W_OK, AT_EACCESS) != 0 &&
+      errno != ENOENT)  // another process may have deleted it
+    fail_to_write(path, "the file there may not be written");
+  const std::uint64_t attributes = attributes_of(file);
+  if ((attributes & STATX_ATTR_APPEND) != 0)
+    refuse(path, "the file there is append-only (lsattr)", EPERM);
+  if ((attributes & STATX_ATTR_MOUNT_ROOT) != 0)
+    refuse(path,
+           "a file is mounted there, which cannot be replaced; mount its "
+           "folder instead, or write to another file",
+           EBUSY);
+  if (keeps_name(file))
+    refuse(path,
+           "the file there is another user's, in a folder where only "
+           "owners may replace files (sticky bit)",
+           EPERM);
+}
+
 ReplacingFile::ReplacingFile(const fs::path& path, const fs::path& like)
     : path_(path) {
-  refuse_other_than_files(path_);
+  check_replaceable(path_);
   target_ = file_behind(path_);
   open(like);
 }
 
 void ReplacingFile::open(const fs::path& like) {
   struct stat earlier {};
-  const bool replaces = ::stat(target_.c_str(), &earlier) == 0;
-  const bool exists = replaces || ::stat(like.c_str(), &earlier) == 0;
+  replaces_ = ::stat(target_.c_str(), &earlier) == 0;
+  const bool exists = replaces_ || ::stat(like.c_str(), &earlier) == 0;
   const mode_t mode = exists ? 0600 : 0666;
   const std::string stem =
       (folder_of(target_) / ("." + target_.filename().string())).string() +
@@ -122,7 +196,7 @@ void ReplacingFile::open(const fs::path& like) {
       fail_to_write(path_, "no file can be created in \"" +
                                folder_of(target_).string() + "\"");
   }
-  if (exists) take_attributes(file_, replaces ? target_ : like, earlier);
+  if (exists) take_attributes(file_, replaces_ ? target_ : like, earlier);
 }
 
 ReplacingFile::~ReplacingFile() {
@@ -135,8 +209,10 @@ void ReplacingFile::write(std::span<const std::byte> bytes) {
     const ssize_t count = ::write(file_, bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0)
-      fail_to_write(path_, "writing stopped after " + std::to_string(written_) +
-                               " bytes; the earlier file is unchanged");
+      fail_to_write(path_,
+                    "writing stopped after " + std::to_string(written_) +
+                        " bytes" +
+                        (replaces_ ? "; the earlier file is unchanged" : ""));
     written_ += static_cast<std::size_t>(count);
     bytes = bytes.subspan(static_cast<std::size_t>(count));
   }
@@ -147,9 +223,12 @@ void ReplacingFile::sync() {
 }
 
 void ReplacingFile::take_name() {
-  if (::rename(name_.c_str(), target_.c_str()) != 0)
-    fail_to_write(path_, "renaming \"" + name_ + "\" failed");
-  name_.clear();
+  // The content may be the work of hours, and a user can still rename the file.
+  const std::string whole = std::exchange(name_, {});
+  if (::rename(whole.c_str(), target_.c_str()) != 0)
+    fail_to_write(path_,
+                  "the whole new content is in \"" + whole +
+                      "\", which stays there since it cannot be renamed");
 }
 
 }  // namespace lockstep

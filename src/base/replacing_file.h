@@ -11,9 +11,8 @@
 // Threads: one thread at a time per object. Of two writers to one name the
 //          later one wins; the contents never mix.
 // Errors:  SystemError naming the file, the step that failed and the reason;
-//          the earlier file is then untouched. Also where the name belongs to a
-//          folder, a device or a pipe, and where another user has made the link
-//          in a folder that all may write to, such as /tmp.
+//          the earlier file is then untouched. A constructor that succeeds
+//          leaves little that can fail later: see check_replaceable().
 #pragma once
 
 #include <cstddef>
@@ -25,6 +24,13 @@ namespace lockstep {
 
 // The file that a program writes when it opens `path`: where links lead.
 std::filesystem::path file_behind(const std::filesystem::path& path);
+
+// Throws SystemError where a file cannot take the name `path`, or must not: the
+// name belongs to a folder, a device, a pipe or an open file (/dev/stdout); the
+// earlier file may not be written, is append-only, is mounted there, or is
+// another user's in a folder with the sticky bit; or another user has made the
+// link in such a folder. The folder of `path` need not exist.
+void check_replaceable(const std::filesystem::path& path);
 
 // The folder in which `path` is.
 std::filesystem::path folder_of(const std::filesystem::path& path);
@@ -39,7 +45,7 @@ class ReplacingFile {
   // gets the attributes of the file `like`, if that exists.
   explicit ReplacingFile(const std::filesystem::path& path,
                          const std::filesystem::path& like = {});
-  // Deletes the temporary file if it still exists.
+  // Deletes the temporary file, unless take_name() was called.
   ~ReplacingFile();
   ReplacingFile(const ReplacingFile&) = delete;
   ReplacingFile& operator=(const ReplacingFile&) = delete;
@@ -47,6 +53,8 @@ class ReplacingFile {
   void write(std::span<const std::byte> bytes);
   // Waits until the bytes are on the disk.
   void sync();
+  // After an error the whole content stays in the temporary file, which the
+  // error names.
   void take_name();
 
  private:
@@ -55,6 +63,7 @@ class ReplacingFile {
   std::filesystem::path path_;
   std::filesystem::path target_;  // what path_ leads to
   std::string name_{};            // the temporary one
+  bool replaces_ = false;         // an earlier file
   int file_ = -1;
   std::size_t written_ = 0;
 };

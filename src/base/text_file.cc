@@ -29,11 +29,12 @@ bool exceeds_file_size_limit(std::uint64_t bytes) {
   return ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur;
 }
 
-void replace_text_file(const fs::path& path, std::string_view text) {
+void replace_text_file(const fs::path& path, std::string_view text,
+                       const fs::path& like) {
   if (exceeds_file_size_limit(text.size()))
     throw SystemError(
         fmt::format("cannot write {} (see `ulimit -f`)", path.string()), EFBIG);
-  ReplacingFile file(path);
+  ReplacingFile file(path, like);
   file.write(std::as_bytes(std::span(text)));
   file.take_name();
 }

@@ -15,9 +15,10 @@ namespace lockstep {
 
 // Replaces the file `path` by `text` in one step, as ReplacingFile does. Its
 // folder must exist. The file is not synced to the disk, so a crash of the
-// machine may lose it.
-void replace_text_file(const std::filesystem::path& path,
-                       std::string_view text);
+// machine may lose it. A new file gets the attributes of the file `like`, if
+// that exists.
+void replace_text_file(const std::filesystem::path& path, std::string_view text,
+                       const std::filesystem::path& like = {});
 
 // Whether a file of `bytes` exceeds the limit on files' sizes (ulimit -f). A
 // write beyond that limit sends SIGXFSZ, which ends a program that does not

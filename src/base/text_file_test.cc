@@ -38,14 +38,15 @@ TEST(ReplaceTextFile, RefusesMoreThanTheLimitOnFileSizesInsteadOfEndingAll) {
 TEST(ReplaceTextFile, KeepsTheModeAndTheLinkThatLeadsToTheFile) {
   const TestDirectory directory;
   replace_text_file(directory / "file", "old");
-  std::filesystem::permissions(directory / "file",
-                               std::filesystem::perms::owner_read);
+  constexpr auto kPrivate =
+      std::filesystem::perms::owner_read | std::filesystem::perms::owner_write;
+  std::filesystem::permissions(directory / "file", kPrivate);
   std::filesystem::create_symlink("file", directory / "link");
   replace_text_file(directory / "link", "new");
   EXPECT_TRUE(std::filesystem::is_symlink(directory / "link"));
   EXPECT_EQ(contents(directory / "file"), "new");
   EXPECT_EQ(std::filesystem::status(directory / "file").permissions(),
-            std::filesystem::perms::owner_read);
+            kPrivate);
   EXPECT_EQ(directory.entries().size(), 2u);
 }
 

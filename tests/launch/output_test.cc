@@ -356,6 +356,15 @@ TEST(Streams, ThatAreHiddenAreInTheReportOfAFailure) {
   EXPECT_THAT(result.err, HasSubstr("output:  its last line\n    the reason"));
 }
 
+TEST(Streams, ThatAreClosedLoseNoOutputUnseen) {
+  for (const std::string words : {"version", "status", "run echo line"}) {
+    const CommandResult result = run_lockstep(
+        {"run", "sh", "-c", LOCKSTEP_COMMAND " " + words + " >&-"});
+    EXPECT_EQ(result.exit_code, 1) << words;
+    EXPECT_THAT(result.err, HasSubstr("Bad file descriptor")) << words;
+  }
+}
+
 // /dev/full refuses every byte, as a full disk does.
 TEST(Streams, GoOnWithoutALogThatCannotBeWritten) {
   const TestDirectory folder;

@@ -222,6 +222,17 @@ class EvaluateAndPredict(TrainedModel):
         result = self.ask("predict", "--output=-", "-n", "2")
         self.assertEqual(result.stdout.encode(), self.predict())
 
+    def test_results_for_a_closed_standard_output_are_an_error(self):
+        self.have_model()
+        for program, verb, flag in ((COMMAND, "evaluate", "--json=-"),
+                                    (COMMAND, "predict", "--output=-"),
+                                    (EVALUATE, "predict", "--output=-")):
+            result = self.run_program(
+                "sh", "-c", 'exec "$@" >&-', "sh", program, verb, self.model,
+                f"--data-dir={self.data}", flag)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("Bad file descriptor", result.stderr)
+
     def test_checkpoints_of_a_run_are_models_too(self):
         runs = self.folder / "runs"
         self.train(f"--checkpoint-dir={runs}")

@@ -1,5 +1,6 @@
 #include "src/launch/record/error_file.h"
 
+#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -8,20 +9,25 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/replacing_file.h"
 #include "src/base/text_file.h"
 
 namespace lockstep {
 
-void remove_error_file(const std::string& path) {
+ErrorFile::ErrorFile(std::string path) : path_(std::move(path)) {
+  check_replaceable(path_);
+  const std::filesystem::path file = file_behind(path_);
+  earlier_ = FileDescriptor(::open(file.c_str(), O_PATH | O_CLOEXEC));
   std::error_code error;
-  std::filesystem::remove(path, error);
-  if (error) throw SystemError("cannot remove " + path, error.value());
+  std::filesystem::remove(file, error);
+  if (error) throw SystemError("cannot remove " + path_, error.value());
 }
 
-void write_error_file(const std::string& path, const WorkerFailure& failure,
-                      int restarts, const std::string& host) {
+void ErrorFile::write(const WorkerFailure& failure, int restarts,
+                      const std::string& host) const {
   const ExitStatus& status = failure.status;
   nlohmann::ordered_json report;
   report["format"] = "lockstep-error";
@@ -50,9 +56,11 @@ void write_error_file(const std::string& path, const WorkerFailure& failure,
   report["log"] = failure.log_path;
   report["records"] = failure.record_folder;
   replace_text_file(
-      path, report.dump(1, ' ', false,
-                        nlohmann::ordered_json::error_handler_t::replace) +
-                "\n");
+      path_,
+      report.dump(1, ' ', false,
+                  nlohmann::ordered_json::error_handler_t::replace) +
+          "\n",
+      fmt::format("/proc/self/fd/{}", earlier_.get()));
 }
 
 }  // namespace lockstep

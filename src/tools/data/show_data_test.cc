@@ -1,10 +1,12 @@
 #include "src/tools/data/show_data.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
 
 #include "src/base/testing/error_text.h"
@@ -13,6 +15,7 @@
 #include "src/data/data_file.h"
 #include "src/data/testing/idx_samples.h"
 #include "src/data/testing/test_images.h"
+#include "src/net/file_descriptor.h"
 #include "src/tools/data/contact_sheet.h"
 
 namespace lockstep {
@@ -289,6 +292,18 @@ TEST(ContactSheet, SpreadsItsRowsOverManyClasses) {
               testing::ElementsAre(0, 2, 5, 7, 10, 12, 15, 17, 20, 22));
   samples.by_class.resize(3);
   EXPECT_THAT(sheet_rows(samples), testing::ElementsAre(0, 1, 2));
+}
+
+// As /dev/stdout of `>> log`.
+TEST_F(ShowDataTest, RefusesToReplaceAnOpenFile) {
+  fs::create_directory(root());
+  const FileDescriptor log(
+      ::open((directory_ / "log").c_str(), O_CREAT | O_WRONLY, 0600));
+  ShowDataOptions shown = options();
+  shown.json = "/dev/fd/" + std::to_string(log.get());
+  EXPECT_THAT(usage_error(shown),
+              AllOf(HasSubstr("--json"), HasSubstr("an open file"),
+                    HasSubstr("- where that is standard")));
 }
 
 TEST_F(ShowDataTest, RefusesWhatCannotBeInOneLine) {

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "src/base/replacing_file.h"
 #include "src/base/suggest.h"
 
 namespace lockstep {
@@ -137,6 +138,11 @@ void check_file_to_write(std::string_view flag, const std::string& file) {
         fmt::format("there is no folder {}; make it first", folder.string()));
   if (::access(folder.c_str(), W_OK) != 0)
     refuse(fmt::format("cannot be written: {}", std::strerror(errno)));
+  try {
+    check_replaceable(file);
+  } catch (const SystemError& reason) {
+    throw InvalidArgument(fmt::format("{}: {}", flag, reason.what()));
+  }
 }
 
 FlagCheck number(double least, double below) {

@@ -264,15 +264,15 @@ RoundEnd Rounds::run_with_others(Node& node) {
 }
 
 int Rounds::run(std::unique_ptr<Node> node, bool speaks) {
-  if (!options_.error_file.empty()) remove_error_file(options_.error_file);
+  std::optional<ErrorFile> error_file;
+  if (!options_.error_file.empty()) error_file.emplace(options_.error_file);
   for (;; ++options_.job.restarts) {
     const RoundEnd end = node ? run_with_others(*node) : run_here();
     if (!end.again) {
       if (speaks && !end.because.empty())
         tell("the job ended on every host: " + end.because);
-      if (end.failure && !options_.error_file.empty())
-        write_error_file(options_.error_file, *end.failure,
-                         options_.job.restarts, own_host_name());
+      if (end.failure && error_file)
+        error_file->write(*end.failure, options_.job.restarts, own_host_name());
       return end.exit_code;
     }
     if (speaks)

@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/store/store.h"
+#include "src/base/main_function.h"
 #include "src/base/process_environment.h"
 #include "src/base/version.h"
 #include "src/comm/group/same_job.h"
@@ -60,6 +61,7 @@ int complain(const std::string& who, const std::exception& error, int code,
 
 int run_rank_program(const RankProgram& program, int count,
                      const char* const* arguments) {
+  open_standard_streams();
   // A missing reader and a file that grows too large become errors of the
   // failing call and do not end the process.
   std::signal(SIGPIPE, SIG_IGN);

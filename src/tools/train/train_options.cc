@@ -7,12 +7,16 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cstdint>
 #include <filesystem>
 #include <limits>
+#include <string>
 #include <string_view>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/data/transforms.h"
+#include "src/base/number_in.h"
 #include "src/base/suggest.h"
 #include "src/data/known_datasets.h"
 #include "src/data/transform/image_folder_splits.h"
@@ -374,6 +378,36 @@ void check_checkpoints(const TrainOptions& options) {
         "and ranks have different ones between two averages");
 }
 
+// Without links, for comparing; nothing need exist.
+std::filesystem::path place_of(const std::filesystem::path& path) {
+  std::error_code unknown;  // the ranks report what cannot be looked at
+  const auto place = std::filesystem::weakly_canonical(
+      std::filesystem::absolute(path, unknown), unknown);
+  return place.has_filename() ? place : place.parent_path();
+}
+
+// The folder of the checkpoints would make the model's name that of a folder,
+// and the model would take the place of a checkpoint.
+void check_output_spares_checkpoints(const TrainOptions& options) {
+  constexpr std::string_view kStem = "checkpoint-";
+  if (options.checkpoint_dir.empty()) return;
+  const auto model = place_of(options.output);
+  const auto folder = place_of(options.checkpoint_dir);
+  const std::string stem = model.stem();
+  const bool is_checkpoint =
+      stem.starts_with(kStem) &&
+      number_in<std::int64_t>(std::string_view(stem).substr(kStem.size()));
+  const bool is_of_folder = model.parent_path() == folder &&
+                            (is_checkpoint || model.filename() == ".lock");
+  const bool is_folder =
+      std::ranges::mismatch(model, folder).in1 == model.end();
+  if (is_of_folder || is_folder)
+    throw InvalidArgument(
+        fmt::format("--output {} belongs to the checkpoints of "
+                    "--checkpoint-dir {}: give the model another name",
+                    options.output.string(), options.checkpoint_dir.string()));
+}
+
 // The requirements of include/lockstep/torch/logical_shards.h in terms of
 // flags.
 void check_shards(TrainOptions& options) {
@@ -473,6 +507,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
   if (options.output.empty())
     options.output =
         fmt::format("{}-{}.safetensors", options.model, options.dataset);
+  check_output_spares_checkpoints(options);
   check_spares_data(options.output, options.data_dir);
 }
 

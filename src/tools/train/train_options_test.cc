@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "src/base/testing/test_directory.h"
@@ -388,6 +389,28 @@ TEST(TrainOptions, SayWhereCheckpointsGoAndWhereToGoOnFrom) {
   EXPECT_EQ(options.keep, 2);
   EXPECT_EQ(options.resume, "auto");
   EXPECT_EQ(parse_train({"--resume", "runs/1"}).resume, "runs/1");
+}
+
+TEST(TrainOptions, TheModelTakesNoNameOfTheCheckpoints) {
+  const TestDirectory folder;
+  std::filesystem::create_symlink(folder.path(), folder / "link");
+  const std::string link = folder / "link/ck";
+  const std::string model = folder / "ck/checkpoint-000005.safetensors";
+  const auto error = [](const std::string& output, const std::string& ck) {
+    return train_error({"-o", output.c_str(), "--checkpoint-dir", ck.c_str()});
+  };
+  for (const auto& [output, ck] :
+       {std::pair<std::string, std::string>("x", "x"),
+        {"x", "./x/"},
+        {"x", "x/y"},
+        {"x/.lock", "x/"},
+        {model, link}})
+    EXPECT_THAT(error(output, ck),
+                HasSubstr("belongs to the checkpoints of --checkpoint-dir"))
+        << output << " " << ck;
+  EXPECT_EQ(error("x/model.safetensors", "x"), "no error");
+  EXPECT_EQ(error("x/checkpoint-best.safetensors", "x"), "no error");
+  EXPECT_EQ(error("x", "xy"), "no error");
 }
 
 TEST(TrainOptions, AboutCheckpointsNeedAFolderAndOneModel) {

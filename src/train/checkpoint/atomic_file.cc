@@ -25,10 +25,13 @@ namespace fs = std::filesystem;
 // new one, with this ending, until it is deleted.
 constexpr const char* kAside = ".old.tmp";
 
-// Syncs the folder of `path`.
+// Syncs the folder of `path`, unless this process may write to it but not read
+// it: no descriptor that can be synced is to be had then, and the file has its
+// name already.
 void sync_folder(const fs::path& path) {
   const FileDescriptor folder(
       ::open(folder_of(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder && errno == EACCES) return;
   if (!folder) fail_to_write(path, "its folder cannot be opened to sync it");
   // Some file systems cannot sync folders and return EINVAL.
   if (::fsync(folder.get()) != 0 && errno != EINVAL)
@@ -39,13 +42,7 @@ void sync_folder(const fs::path& path) {
 void make_folders(const fs::path& folder) {
   if (folder.empty() || fs::is_directory(folder)) return;
   make_folders(folder.parent_path());
-  if (!fs::create_directory(folder)) return;
-  try {
-    sync_folder(folder);
-  } catch (const SystemError& error) {
-    // A process with write but no read permission cannot sync the folder.
-    if (error.error_number() != EACCES) throw;
-  }
+  if (fs::create_directory(folder)) sync_folder(folder);
 }
 
 }  // namespace

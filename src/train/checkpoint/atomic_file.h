@@ -10,9 +10,9 @@
 // Threads: may be called from any thread; of two writers to one path the later
 //          rename wins; the contents never mix.
 // Errors:  SystemError naming the file, the step that failed and the reason;
-//          the earlier file is then untouched and the temporary one removed.
-//          SystemError also where the name belongs to a folder, a device or a
-//          pipe.
+//          the earlier file is then untouched. The temporary one is removed,
+//          unless it is complete and cannot take the name: the error then names
+//          it. SystemError also for what check_replaceable() refuses.
 #pragma once
 
 #include <cstddef>
@@ -53,9 +53,9 @@ void replace_folder(const std::filesystem::path& from,
                     const std::filesystem::path& to,
                     const ExchangeNames& exchange);
 
-// Throws what replace_file would throw if files cannot be made beside `path`: a
-// check before hours of work whose result should go there. Creates a missing
-// folder.
+// Throws what replace_file would throw if files cannot be made beside `path` or
+// cannot take its name: a check before hours of work whose result should go
+// there. Creates a missing folder.
 void prepare_to_replace(const std::filesystem::path& path);
 
 }  // namespace lockstep

@@ -1,7 +1,11 @@
 #include "src/train/checkpoint/atomic_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -21,6 +25,7 @@
 #include "src/base/testing/file_size_limit.h"
 #include "src/base/testing/small_file_system.h"
 #include "src/base/testing/test_directory.h"
+#include "src/net/file_descriptor.h"
 #include "src/train/testing/other_user.h"
 
 namespace lockstep {
@@ -67,7 +72,7 @@ mode_t mode_of(const std::filesystem::path& path) {
 TEST(ReplaceFile, KeepsTheModeOfTheEarlierFile) {
   const TestDirectory directory;
   const mode_t before = ::umask(022);
-  for (const mode_t mode : {0600, 0444, 0666}) {
+  for (const mode_t mode : {0600, 0640, 0666}) {
     replace(directory / "model", "old");
     ASSERT_EQ(::chmod((directory / "model").c_str(), mode), 0);
     replace(directory / "model", "new");
@@ -212,12 +217,139 @@ TEST(ReplaceFile, NeverTakesThePlaceOfADeviceOrAPipe) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   std::filesystem::create_symlink("/dev/null", directory / "link");
   for (const auto& path : {pipe, directory / "link"}) {
-    EXPECT_THROW(replace(path, "x"), SystemError);
+    EXPECT_THAT(error_text<SystemError>([&] { replace(path, "x"); }),
+                HasSubstr("Operation not supported"));
     EXPECT_THROW(prepare_to_replace(path), SystemError);
   }
   EXPECT_TRUE(std::filesystem::is_fifo(pipe));
   EXPECT_TRUE(std::filesystem::is_symlink(directory / "link"));
   EXPECT_EQ(directory.entries().size(), 2u);
+}
+
+// /dev/stdout of `>> log` leads to the log by its name.
+TEST(ReplaceFile, NeverTakesThePlaceOfAnOpenFile) {
+  const TestDirectory directory;
+  replace(directory / "log", "precious");
+  const FileDescriptor log(::open((directory / "log").c_str(), O_WRONLY));
+  const std::string number = std::to_string(log.get());
+  std::filesystem::create_symlink("/proc/self/fd/" + number,
+                                  directory / "link");
+  for (const std::filesystem::path& path :
+       {std::filesystem::path("/proc/self/fd/" + number),
+        std::filesystem::path("/dev/fd/" + number), directory / "link"})
+    EXPECT_THAT(error_text<SystemError>([&] { replace(path, "x"); }),
+                HasSubstr("it is an open file of a process"));
+  EXPECT_EQ(contents(directory / "log"), "precious");
+}
+
+TEST(ReplaceFile, KeepsWholeContentThatCannotTakeTheName) {
+  const TestDirectory directory;
+  const std::string error = error_text<SystemError>([&] {
+    replace_file(directory / "model", [&](const ByteSink& sink) {
+      sink(std::as_bytes(std::span("trained", 7)));
+      std::filesystem::create_directory(directory / "model");
+    });
+  });
+  for (const std::string& name : directory.entries()) {
+    if (name == "model") continue;
+    EXPECT_EQ(contents(directory / name), "trained");
+    EXPECT_THAT(error, HasSubstr(directory / name));
+  }
+  EXPECT_EQ(directory.entries().size(), 2u);
+}
+
+TEST(ReplaceFile, SpeaksOfAnEarlierFileOnlyIfThereIsOne) {
+  const TestDirectory directory;
+  const auto error = [&] {
+    const SigxfszIgnored no_signal;
+    const FileSizeLimit limit(kLarge / 2);
+    return error_text<SystemError>(
+        [&] { replace(directory / "model", std::string(kLarge, 'x')); });
+  };
+  EXPECT_THAT(error(), HasSubstr("524288 bytes: File too large"));
+  replace(directory / "model", "old");
+  EXPECT_THAT(error(), HasSubstr("bytes; the earlier file is unchanged: "));
+}
+
+TEST(ReplaceFile, WritesToAFolderThatMayBeWrittenButNotRead) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 01733), 0);
+  {
+    const OtherUser user;
+    if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+    EXPECT_NO_THROW(replace(directory / "model", "x"));
+  }
+  EXPECT_EQ(contents(directory / "model"), "x");
+}
+
+TEST(PrepareToReplace, RefusesAFileThatIsMounted) {
+  const TestDirectory directory;
+  replace(directory / "source", "old");
+  replace(directory / "model", "");
+  const std::string model = directory / "model";
+  if (::mount((directory / "source").c_str(), model.c_str(), nullptr, MS_BIND,
+              nullptr) != 0)
+    GTEST_SKIP() << "a bind mount needs root";
+  const std::string error =
+      error_text<SystemError>([&] { prepare_to_replace(model); });
+  EXPECT_EQ(::umount2(model.c_str(), MNT_DETACH), 0);
+  EXPECT_THAT(error, HasSubstr("a file is mounted there"));
+  EXPECT_EQ(directory.entries().size(), 2u);
+  EXPECT_NO_THROW(prepare_to_replace(model));
+}
+
+TEST(PrepareToReplace, RefusesWhatMayOnlyGrowOrNotChangeIfTheDiskHasSuch) {
+  const TestDirectory directory;
+  replace(directory / "model", "old");
+  const FileDescriptor folder(::open(directory.path().c_str(), O_RDONLY));
+  const FileDescriptor file(::open((directory / "model").c_str(), O_RDONLY));
+  int before = 0;
+  if (::ioctl(file.get(), FS_IOC_GETFLAGS, &before) != 0) return;
+  for (const int flag : {FS_APPEND_FL, FS_IMMUTABLE_FL})
+    for (const FileDescriptor* changed : {&file, &folder}) {
+      int usual = 0;
+      ::ioctl(changed->get(), FS_IOC_GETFLAGS, &usual);
+      int flags = usual | flag;
+      if (::ioctl(changed->get(), FS_IOC_SETFLAGS, &flags) != 0) return;
+      const std::string error = error_text<SystemError>(
+          [&] { prepare_to_replace(directory / "model"); });
+      EXPECT_EQ(::ioctl(changed->get(), FS_IOC_SETFLAGS, &usual), 0);
+      EXPECT_THAT(error, HasSubstr("Operation not permitted"));
+    }
+  EXPECT_THAT(directory.entries(), ElementsAre("model"));
+}
+
+TEST(PrepareToReplace, RefusesAnotherUsersFileWhereOnlyOwnersMayReplace) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 01777), 0);
+  replace(directory / "model", "old");
+  ASSERT_EQ(::chmod((directory / "model").c_str(), 0666), 0);
+  const OtherUser user;
+  if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+  EXPECT_THAT(
+      error_text<SystemError>([&] { prepare_to_replace(directory / "model"); }),
+      HasSubstr("another user's"));
+  EXPECT_NO_THROW(prepare_to_replace(directory / "own"));
+}
+
+// As open() does for a user who owns the file. Root may write it.
+TEST(PrepareToReplace, RefusesAFileThatMayNotBeWritten) {
+  const TestDirectory directory;
+  ASSERT_EQ(::chmod(directory.path().c_str(), 0777), 0);
+  const auto path = directory / "model";
+  {
+    const OtherUser user;
+    if (!user.works()) GTEST_SKIP() << "to be another user needs root";
+    replace(path, "old");
+    ASSERT_EQ(::chmod(path.c_str(), 0444), 0);
+    EXPECT_THAT(error_text<SystemError>([&] { prepare_to_replace(path); }),
+                HasSubstr("Permission denied"));
+    EXPECT_THROW(replace(path, "new"), SystemError);
+  }
+  EXPECT_EQ(contents(path), "old");
+  replace(path, "new");
+  EXPECT_EQ(contents(path), "new");
+  EXPECT_EQ(mode_of(path), 0444u);
 }
 
 TEST(PrepareToReplace, MakesTheFolderAndTouchesNothingElse) {
