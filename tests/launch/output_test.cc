@@ -357,12 +357,21 @@ TEST(Streams, ThatAreHiddenAreInTheReportOfAFailure) {
 }
 
 TEST(Streams, ThatAreClosedLoseNoOutputUnseen) {
-  for (const std::string words : {"version", "status", "run echo line"}) {
+  for (const std::string words : {"version", "status"}) {
     const CommandResult result = run_lockstep(
         {"run", "sh", "-c", LOCKSTEP_COMMAND " " + words + " >&-"});
     EXPECT_EQ(result.exit_code, 1) << words;
     EXPECT_THAT(result.err, HasSubstr("Bad file descriptor")) << words;
   }
+}
+
+TEST(Streams, ThatAreClosedLeaveAJobAlone) {
+  const CommandResult result = run_lockstep(
+      {"run", "sh", "-c",
+       LOCKSTEP_COMMAND " run sh -c 'echo line; echo other >&2' >&-"});
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
+  EXPECT_EQ(result.err, "other\n");
 }
 
 // /dev/full refuses every byte, as a full disk does.

@@ -162,6 +162,20 @@ TEST(OptimizerTensors, OfAnUnknownKindAreLibTorchsArchive) {
   expect_same_future(saved, resumed, "archive");
 }
 
+// After its first step some of its tensors are undefined.
+TEST(OptimizerTensors, ThatLibTorchCannotSaveAreRefused) {
+  const auto net = torch::nn::Linear(2, 1);
+  torch::optim::LBFGS optimizer(net->parameters());
+  optimizer.step([&] {
+    optimizer.zero_grad();
+    const at::Tensor loss = net->forward(at::ones({1, 2})).square().sum();
+    loss.backward();
+    return loss;
+  });
+  EXPECT_THAT(error_text([&] { tensors_of(optimizer, *net); }),
+              HasSubstr("LibTorch cannot save the state of this optimizer"));
+}
+
 TEST(OptimizerTensors, HaveTheParametersNames) {
   Trained run(with<FusedSGD>(torch::optim::SGDOptions(0.01).momentum(0.9)));
   run.train(1);
