@@ -394,11 +394,12 @@ TEST(DataParallel, RefusesBuffersThatAPassRegisters) {
 
 struct ReplacedBuffer : torch::nn::Cloneable<ReplacedBuffer> {
   ReplacedBuffer() { reset(); }
-  void reset() override { register_buffer("mean", torch::zeros({2})); }
+  void reset() override { mean = &register_buffer("mean", torch::zeros({2})); }
   at::Tensor forward(const at::Tensor& input) {
-    buffers_["mean"] = buffers_["mean"] + input.detach().mean(0);
-    return input - buffers_["mean"];
+    *mean = *mean + input.detach().mean(0);
+    return input - *mean;
   }
+  at::Tensor* mean = nullptr;
 };
 
 // The module, whose forward() does not run, would keep the old one.

@@ -186,7 +186,7 @@ TEST(GradientHooks, OfHorovodsOptimizerGoOnBetweenTwoPassesOfAStep) {
       parameters.insert("other." + item.key(), item.value());
     DistributedOptimizer optimizer(torch::optim::SGD(parameters.values(), 0.1),
                                    parameters, {.group = group});
-    const auto backward_of = [&](const torch::nn::Linear& part) {
+    const auto backward_of = [&](torch::nn::Linear part) {
       part->forward(torch::full({1, 1}, group->rank() + 1.0F)).sum().backward();
     };
     int calls = 0;

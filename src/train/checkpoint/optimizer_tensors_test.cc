@@ -164,7 +164,7 @@ TEST(OptimizerTensors, OfAnUnknownKindAreLibTorchsArchive) {
 
 // After its first step some of its tensors are undefined.
 TEST(OptimizerTensors, ThatLibTorchCannotSaveAreRefused) {
-  const auto net = torch::nn::Linear(2, 1);
+  torch::nn::Linear net(2, 1);
   torch::optim::LBFGS optimizer(net->parameters());
   optimizer.step([&] {
     optimizer.zero_grad();
