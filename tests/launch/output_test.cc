@@ -368,7 +368,8 @@ TEST(Streams, ThatAreClosedLoseNoOutputUnseen) {
 TEST(Streams, ThatAreClosedLeaveAJobAlone) {
   const CommandResult result = run_lockstep(
       {"run", "sh", "-c",
-       LOCKSTEP_COMMAND " run sh -c 'echo line; echo other >&2' >&-"});
+       LOCKSTEP_COMMAND " run sh -c 'echo line; echo other >&2' >&-"},
+      {"OMP_NUM_THREADS=1"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "");
   EXPECT_EQ(result.err, "other\n");
