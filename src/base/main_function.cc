@@ -20,6 +20,15 @@ void open_standard_streams() {
       ::open("/dev/null", number == STDOUT_FILENO ? O_RDONLY : O_RDWR);
 }
 
+void discard_closed_output() {
+  const int flags = ::fcntl(STDOUT_FILENO, F_GETFL);
+  if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return;
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nowhere < 0) return;
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::close(nowhere);
+}
+
 namespace {
 
 // A smaller stack would end the process by a signal that tells no cause, since

@@ -12,6 +12,10 @@ namespace lockstep {
 // standard output fails with EBADF, since results would be lost.
 void open_standard_streams();
 
+// For a program whose output is no result: a standard output that is not open
+// for writing takes everything from now on.
+void discard_closed_output();
+
 // Opens the standard streams and calls `run` with the arguments behind the
 // program's name. Returns its result; after an exception, whose text it prints,
 // kExitUsage for InvalidArgument and kExitFailed for others. Where the limit on

@@ -26,8 +26,7 @@ namespace fs = std::filesystem;
 }
 
 constexpr const char* kNameAnother =
-    ", which the file would replace; name another file, or - where that is "
-    "standard output";
+    ", which the file would replace; name another file";
 
 // A rename would replace /dev/null, or a pipe that a process reads, by a file.
 void refuse_other_than_files(const fs::path& path) {

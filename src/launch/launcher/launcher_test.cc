@@ -204,7 +204,7 @@ TEST(Launcher, LeavesNoDescriptorAndNoSignalBlocked) {
   ::close(next_after);
   ::pthread_sigmask(SIG_SETMASK, nullptr, &after);
   EXPECT_EQ(next_before, next_after);
-  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGTSTP})
+  for (const int signal : {SIGINT, SIGTERM, SIGCHLD, SIGPIPE, SIGXFSZ, SIGTSTP})
     EXPECT_EQ(sigismember(&before, signal), sigismember(&after, signal));
 }
 

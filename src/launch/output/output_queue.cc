@@ -19,11 +19,6 @@ bool can_be_opened_anew(int descriptor) {
   return S_ISFIFO(status.st_mode) || ::isatty(descriptor) == 1;
 }
 
-bool is_for_writing(int descriptor) {
-  const int flags = ::fcntl(descriptor, F_GETFL);
-  return flags != -1 && (flags & O_ACCMODE) != O_RDONLY;
-}
-
 bool ready_for_writing(int descriptor) {
   pollfd entry{.fd = descriptor, .events = POLLOUT, .revents = 0};
   return ::poll(&entry, 1, 0) > 0;
@@ -31,8 +26,7 @@ bool ready_for_writing(int descriptor) {
 
 }  // namespace
 
-OutputQueue::OutputQueue(int descriptor)
-    : target_(descriptor), is_wanted_(is_for_writing(descriptor)) {
+OutputQueue::OutputQueue(int descriptor) : target_(descriptor) {
   if (!can_be_opened_anew(descriptor)) return;
   const std::string path = fmt::format("/proc/self/fd/{}", descriptor);
   own_ = FileDescriptor(
@@ -41,7 +35,7 @@ OutputQueue::OutputQueue(int descriptor)
 }
 
 void OutputQueue::add(std::string_view bytes) {
-  if (error_ != 0 || !is_wanted_) return;
+  if (error_ != 0) return;
   // Removes the written bytes at once when they are the larger part.
   if (written_ * 2 >= bytes_.size()) {
     bytes_.erase(0, written_);

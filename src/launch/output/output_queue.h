@@ -22,8 +22,7 @@ class OutputQueue {
   static constexpr std::size_t kEnoughBytes = 256 * 1024;
 
   // `descriptor` is borrowed and keeps its flags, because other programs may
-  // share it. If it is not open for writing, as a standard output that the
-  // caller has closed, the queue drops all bytes: a job need not end for that.
+  // share it.
   explicit OutputQueue(int descriptor);
 
   void add(std::string_view bytes);
@@ -46,7 +45,6 @@ class OutputQueue {
 
   FileDescriptor own_;  // the same target, reopened as non-blocking
   int target_;
-  bool is_wanted_;
   std::string bytes_;
   std::size_t written_ = 0;
   int error_ = 0;

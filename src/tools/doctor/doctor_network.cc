@@ -84,7 +84,7 @@ std::string fault_of_loopback() {
     connect_once(kLoopback, local_address(listener.get()).port(),
                  Deadline(std::chrono::seconds(1)));
     return "";
-  } catch (const NetworkError& error) {
+  } catch (const Error& error) {
     return error.what();
   }
 }
@@ -137,7 +137,9 @@ Finding examine_network(const Settings& settings) {
     finding.health = Health::kBad;
     finding.text +=
         "ranks of this host cannot reach each other: " + first_line(fault);
-    finding.next = "bring up the loopback interface: ip link set lo up";
+    finding.next =
+        "bring up the loopback interface (ip link set lo up), or look for a "
+        "rule of the firewall about it";
     return finding;
   }
   if (finding.text.empty()) finding.text = "no interface but loopback, ";

@@ -17,6 +17,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/descriptor_limit.h"
 #include "src/base/exit_codes.h"
+#include "src/base/main_function.h"
 #include "src/base/number_in.h"
 #include "src/base/report_text.h"
 #include "src/base/secret.h"
@@ -247,6 +248,7 @@ int run_on_hosts(const RunOptions& options, const EnvironmentLookup& lookup) {
 }  // namespace
 
 int run_program(const RunOptions& options, const EnvironmentLookup& lookup) {
+  if (!options.dry_run) discard_closed_output();
   if (!options.hosts.empty())
     return options.dry_run ? print_report(describe_hosts(options.hosts))
                            : run_on_hosts(options, lookup);

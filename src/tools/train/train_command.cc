@@ -12,6 +12,7 @@
 #include <variant>
 
 #include "lockstep/base/error.h"
+#include "src/base/main_function.h"
 #include "src/base/shell_word.h"
 #include "src/base/tf_config.h"
 #include "src/launch/worker/cpu_share.h"
@@ -167,6 +168,7 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
     seen.result = result;
     if (view.on_end) view.on_end(result);
   };
+  discard_closed_output();
   const int exit_code = run_job(std::move(launch), lookup, watched);
   if (exit_code != 0) suggest_to_resume(request, seen);
   return exit_code;

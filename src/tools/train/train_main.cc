@@ -24,6 +24,7 @@
 #include "lockstep/comm/init.h"
 #include "lockstep/comm/objects.h"
 #include "lockstep/torch/strategy.h"
+#include "src/base/main_function.h"
 #include "src/base/process_environment.h"
 #include "src/base/report_text.h"
 #include "src/base/shell_word.h"
@@ -193,6 +194,7 @@ int run(TrainOptions options, const Settings& settings) {
 }  // namespace lockstep
 
 int main(int count, char** arguments) {
+  lockstep::discard_closed_output();
   return lockstep::run_rank_program(
       {.name = "lockstep-train",
        .library = "LibTorch " TORCH_VERSION,

@@ -393,6 +393,7 @@ void check_output_spares_checkpoints(const TrainOptions& options) {
   if (options.checkpoint_dir.empty()) return;
   const auto model = place_of(options.output);
   const auto folder = place_of(options.checkpoint_dir);
+  if (model.empty() || folder.empty()) return;
   const std::string stem = model.stem();
   const bool is_checkpoint =
       stem.starts_with(kStem) &&

@@ -62,10 +62,10 @@ class GradientHook : public PostAccumulateGradHook {
 
   // An earlier hook may remove itself from the slot, and with it this object.
   void operator()(const at::Tensor& tensor) override {
-    const auto target = target_.lock();
+    const std::weak_ptr<HookTarget> target = target_;
     const std::size_t parameter = parameter_;
     if (const auto earlier = earlier_; *earlier) (**earlier)(tensor);
-    if (target) target->arrived(parameter);
+    if (const auto alive = target.lock()) alive->arrived(parameter);
   }
 
   bool armed() const { return !target_.expired(); }

@@ -4,7 +4,8 @@
 // A tensor has one slot for a hook that runs after its gradient was
 // accumulated. A hook that is in the slot already is kept and called first. One
 // that other code sets later, in the place of ours, destroys ours, whose
-// destructor puts another one into the slot behind it: no gradient is missed.
+// destructor puts another one into the slot behind it: no gradient is missed,
+// unless other code takes our hook out of the slot and keeps it.
 //
 // Threads: GradientHooks must not be made or destroyed while a backward pass
 //          runs over its tensors. The calls come from the thread that runs the

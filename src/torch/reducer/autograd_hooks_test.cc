@@ -2,20 +2,16 @@
 // after the module was wrapped: LibTorch's call replaces what is there.
 #include "src/torch/reducer/autograd_hooks.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {
 namespace {
-
-using testing::HasSubstr;
 
 struct CountingHook : torch::autograd::PostAccumulateGradHook {
   explicit CountingHook(int& calls) : calls_(calls) {}

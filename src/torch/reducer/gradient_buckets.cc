@@ -238,6 +238,7 @@ void GradientBuckets::move_strangers_out(std::span<const at::Tensor> tensors) {
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     at::Tensor& gradient = tensors[i].mutable_grad();
     if (!gradient.defined() || gradient.layout() != at::kStrided ||
+        gradient.sizes() != slots_[i].place().sizes() ||
         slots_[i].is_home(gradient) || is_in(slots_[i].place(), gradient))
       continue;
     if (std::ranges::any_of(flats_, [&](const at::Tensor& block) {

@@ -60,7 +60,10 @@ std::string describe(const at::Tensor& tensor) {
 // Whether the conversion of `from` to `to` keeps what its numbers say, up to
 // rounding: of a number that does not become 0, the sign and the power of two.
 bool keeps_numbers(const at::Tensor& from, const at::Tensor& to) {
-  if (to.is_complex()) return at::equal(from.isfinite(), to.isfinite());
+  if (to.is_complex())
+    return at::equal(
+        (from.is_complex() ? from : from.to(at::kDouble)).isfinite(),
+        to.isfinite());
   const at::Tensor before = from.to(at::kDouble), after = to.to(at::kDouble);
   if (!at::isFloatingType(to.scalar_type())) return at::equal(before, after);
   const at::Tensor changed = after.sign().mul(before.sign()).lt(0) |
