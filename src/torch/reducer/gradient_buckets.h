@@ -54,8 +54,9 @@ class GradientBuckets {
                   const BucketPlan& plan, ProcessGroup& group,
                   Layout layout = Layout::kFast);
 
-  // At the beginning of a pass, before take(): gives each gradient memory of its
-  // own that lies in the slot of another parameter, where other code has put it.
+  // At the beginning of a pass, before take(): gives each gradient memory of
+  // its own that lies in the slot of another parameter, where other code has
+  // put it.
   void move_strangers_out(std::span<const at::Tensor> tensors);
 
   // Takes the .grad of `tensor`, the parameter of this number, into its bucket:
