@@ -99,9 +99,9 @@ class Contender:
         self.name = name
         self.ranks = ranks
         self.processes = []
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-bench-"))
-        self.prefix = str(self._folder / "requests")
-        self.errors = open(self._folder / "errors", "w+b")
+        self.folder = tempfile.mkdtemp(prefix="lockstep-bench-")
+        self.prefix = f"{self.folder}/requests"
+        self.errors = open(f"{self.folder}/errors", "w+b")
         self._pipes = []
         for rank in range(ranks):
             os.mkfifo(f"{self.prefix}.{rank}")
@@ -136,7 +136,7 @@ class Contender:
                 process.wait()
             process.stdout.close()
         self.errors.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def __enter__(self):
         return self
@@ -168,6 +168,8 @@ def start_mpi(name, ranks, options, command=None, around=()):
     ranks. `around` is what mpirun itself runs under."""
     contender = Contender(name, ranks)
     words = [*around, "mpirun", "-np", str(ranks), "--allow-run-as-root"]
+    # Two that begin and end at the same time disagree about a folder in /tmp.
+    words += ["--mca", "orte_tmpdir_base", contender.folder]
     words += [*options, *(command or [program("mpi_collectives")])]
     contender.processes.append(
         start([*words, contender.prefix], {"OMP_NUM_THREADS": "1"},
