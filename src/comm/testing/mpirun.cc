@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_directory.h"
 #include "src/comm/group/bootstrap.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/group/membership.h"
@@ -72,6 +73,9 @@ std::vector<std::string> mpirun_command(
   for (const char* option : {"ASAN_OPTIONS=detect_leaks=0",
                              "TSAN_OPTIONS=ignore_noninstrumented_modules=1"})
     command.emplace_back(option);
+  // In /tmp one job's end removes the folder that another's begin relies on.
+  static const TestDirectory folder;
+  command.push_back("OMPI_MCA_orte_tmpdir_base=" + folder.path().string());
   for (const char* word : {kMpirun, "--allow-run-as-root", "--oversubscribe",
                            "--tag-output", "-n"})
     command.emplace_back(word);
