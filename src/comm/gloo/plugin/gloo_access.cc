@@ -26,10 +26,10 @@ void AnnotateIgnoreReadsEnd(const char* file, int line);
 namespace lockstep {
 namespace {
 
-// Hides what this thread reads and writes from the thread sanitizer, but not its
-// locks. Debian's libgloo is built without the sanitizer, which therefore does
-// not see how Gloo's thread lets go of memory before a thread of ours frees it:
-// by atomic counts within the library.
+// Hides what this thread reads and writes from the thread sanitizer, but not
+// its locks. Debian's libgloo is built without the sanitizer, which therefore
+// does not see how Gloo's thread lets go of memory before a thread of ours
+// frees it: by atomic counts within the library.
 class HiddenFromSanitizer {
  public:
 #if defined(__SANITIZE_THREAD__)
