@@ -192,7 +192,7 @@ std::string_view name_of(StartedBy launcher) {
 }
 
 bool is_set_per_job(std::string_view variable) {
-  constexpr std::array<std::string_view, 18> kVariables{"RANK",
+  constexpr std::array<std::string_view, 19> kVariables{"RANK",
                                                         "LOCAL_RANK",
                                                         "WORLD_SIZE",
                                                         "LOCAL_WORLD_SIZE",
@@ -208,6 +208,7 @@ bool is_set_per_job(std::string_view variable) {
                                                         "LOCKSTEP_PROGRESS_FD",
                                                         "LOCKSTEP_SPAWN",
                                                         "LOCKSTEP_ELASTIC_ID",
+                                                        "LOCKSTEP_FAULT_FILE",
                                                         "LOCKSTEP_STEPS_FILE",
                                                         "LOCKSTEP_STEPS_SLOT"};
   return variable.starts_with("TORCHELASTIC_") ||

@@ -66,6 +66,7 @@ Settings Settings::read(const EnvironmentLookup& environment) {
   if (const auto s = read_real(lookup, "LOCKSTEP_STALL_WARNING", 0.001, kYear))
     settings.stall_warning = Seconds(*s);
   settings.dump_directory = lookup("LOCKSTEP_DUMP_DIR").value_or("");
+  settings.fault_file = lookup("LOCKSTEP_FAULT_FILE").value_or("");
   settings.steps_file = lookup("LOCKSTEP_STEPS_FILE").value_or("");
   if (const auto slot = read_integer(lookup, "LOCKSTEP_STEPS_SLOT", 0,
                                      std::numeric_limits<int>::max()))

@@ -85,6 +85,10 @@ struct Settings : RankEnvironment {
   // launcher; empty: nowhere.
   std::string steps_file;
   int steps_slot = 0;
+  // LOCKSTEP_FAULT_FILE: where this rank tells its launcher that it fails
+  // because of another rank (docs/formats/fault_note.md), set by a launcher;
+  // empty: nowhere.
+  std::string fault_file;
   // LOCKSTEP_STALL_WARNING, in seconds: how long an operation waits before a
   // log line names the missing ranks.
   std::chrono::duration<double> stall_warning = std::chrono::seconds(10);

@@ -1,12 +1,16 @@
 #include "src/base/text_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
 #include <fstream>
 #include <span>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "src/base/replacing_file.h"
@@ -52,6 +56,29 @@ std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
           fmt::format("{} is larger than {} bytes", path.string(), most_bytes));
   }
   if (file.bad()) fail_to_read(path);
+  return text;
+}
+
+std::string read_regular_file(const fs::path& path, std::size_t most_bytes) {
+  const int file =
+      ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (file < 0) return {};
+  std::string text;
+  struct stat status {};
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
+      std::cmp_less_equal(status.st_size, most_bytes)) {
+    text.resize(most_bytes);
+    std::size_t size = 0;
+    while (size < text.size()) {
+      const ssize_t count =
+          ::pread(file, text.data() + size, text.size() - size,
+                  static_cast<off_t>(size));
+      if (count <= 0) break;
+      size += static_cast<std::size_t>(count);
+    }
+    text.resize(size);
+  }
+  ::close(file);
   return text;
 }
 

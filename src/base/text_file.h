@@ -29,4 +29,10 @@ bool exceeds_file_size_limit(std::uint64_t bytes);
 std::string read_text_file(const std::filesystem::path& path,
                            std::size_t most_bytes);
 
+// The same of a file that another program may have made, and may still write:
+// it opens no link, pipe or device. Empty for anything but a regular file of at
+// most `most_bytes`.
+std::string read_regular_file(const std::filesystem::path& path,
+                              std::size_t most_bytes);
+
 }  // namespace lockstep

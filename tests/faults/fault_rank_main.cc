@@ -1,4 +1,4 @@
-// One rank of a job with a fault: `lockstep_fault_rank CASE`. lockstep_faults
+// One rank of a job with a fault: `lockstep_fault_rank CASE`. lockstep_fault_injection
 // starts it once per rank and reads its output.
 //
 //   begun                        the group has formed, and work begins

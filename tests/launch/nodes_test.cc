@@ -16,6 +16,7 @@
 #include "launched_command.h"
 #include "lockstep/store/store.h"
 #include "src/base/testing/test_directory.h"
+#include "src/faults/testing/note_in_shell.h"
 #include "src/net/free_port.h"
 #include "src/store/tcp_store_server.h"
 
@@ -111,7 +112,7 @@ TEST_F(Nodes, BlameTheWorkerThatFailedAndNotTheOneThatMissedIt) {
   const Gate miss;
   const std::string script = "echo began; if [ $RANK = 1 ]; then " +
                              fail.wait() + "exit 7; fi; " + miss.wait() +
-                             "echo 'PeerFailure: rank 1 is gone' >&2; exit 1";
+                             note_in_shell("peer_gone", 1) + "; exit 1";
   const auto first = start(1, script, {"--nnodes", "2", "--node-rank", "0"});
   const auto second = start(1, script, {"--nnodes", "2", "--node-rank", "1"});
   ASSERT_TRUE(first->wait_for("began"));

@@ -47,6 +47,8 @@ OperationRecord to_record(const RingEntry& entry, const WallTime& wall) {
   return record;
 }
 
+constexpr const char* kPeerFailure = "PeerFailure";
+
 // The names of error.h; "Error" for any other exception.
 FailureRecord classify(const RecordedGroup& group,
                        const std::exception_ptr& error) {
@@ -58,7 +60,7 @@ FailureRecord classify(const RecordedGroup& group,
   try {
     std::rethrow_exception(error);
   } catch (const PeerFailure& peer) {
-    named("PeerFailure", peer);
+    named(kPeerFailure, peer);
     failure.culprit = peer.rank() < 0 || peer.rank() >= group.identity().size
                           ? -1
                           : group.identity().rank_in_job(peer.rank());
@@ -83,8 +85,9 @@ std::string describe_seconds(std::chrono::duration<double> time) {
 }
 
 Recorder::Recorder(std::string dump_directory,
-                   std::unique_ptr<StepWriter> steps)
+                   std::unique_ptr<StepWriter> steps, std::string fault_file)
     : dump_directory_(std::move(dump_directory)),
+      fault_file_(std::move(fault_file)),
       host_(own_host_name()),
       steps_(std::move(steps)) {}
 
@@ -178,11 +181,19 @@ std::string Recorder::describe_activity(Time now) const {
                             describe_seconds(now - since), with_group(last));
 }
 
+std::string Recorder::name_of_call(std::uint64_t number) const {
+  for (const RingEntry& entry : ring_.read())
+    if (entry.number == number) return short_name(entry.signature);
+  return {};
+}
+
 void Recorder::note_failure(const RecordedGroup& group, std::uint64_t number,
                             const std::exception_ptr& error) noexcept try {
   FailureRecord failure = classify(group, error);
   failure.at = WallTime().of(std::chrono::steady_clock::now());
   failure.operation = number;
+  if (failure.type == kPeerFailure)
+    note_fault({.culprit = failure.culprit, .operation = name_of_call(number)});
   {
     MutexLock lock(mutex_);
     if (failures_.size() < kMostFailures)

@@ -26,6 +26,7 @@
 #include "src/comm/diagnosis/operation_ring.h"
 #include "src/comm/diagnosis/record.h"
 #include "src/comm/operation/backend.h"
+#include "src/faults/fault_note.h"
 #include "src/net/step_memory.h"
 
 namespace lockstep {
@@ -87,10 +88,11 @@ class Recorder {
  public:
   using Time = RingEntry::Time;
 
-  // The folder for dumps; empty: no dumps are written. `steps`: where `lockstep
-  // status` reads this rank's steps; null: nowhere.
+  // The folder for dumps, and the file for a FaultNote; empty: none is written.
+  // `steps`: where `lockstep status` reads this rank's steps; null: nowhere.
   explicit Recorder(std::string dump_directory,
-                    std::unique_ptr<StepWriter> steps = nullptr);
+                    std::unique_ptr<StepWriter> steps = nullptr,
+                    std::string fault_file = {});
 
   // The first group is the job's own: rank() and world_size() come from it.
   std::shared_ptr<RecordedGroup> add_group(
@@ -130,6 +132,12 @@ class Recorder {
   void note_failure(const RecordedGroup& group, std::uint64_t number,
                     const std::exception_ptr& error) noexcept;
 
+  // Notes that this rank is about to fail because of another one, unless it
+  // goes on in a new default group.
+  void note_fault(const FaultNote& note) noexcept {
+    write_fault_note(fault_file_, note);
+  }
+
   // Writes the record to the dump directory, if there is one.
   void dump(std::string_view reason) noexcept;
 
@@ -140,8 +148,11 @@ class Recorder {
 
   std::shared_ptr<const RecordedGroup> find_group(std::uint32_t id) const;
   void drop_forgotten_groups() LOCKSTEP_REQUIRES(mutex_);
+  // "all_reduce #410"; empty once the ring has overwritten it.
+  std::string name_of_call(std::uint64_t number) const;
 
   const std::string dump_directory_;
+  const std::string fault_file_;
   const std::string host_;
   const std::unique_ptr<StepWriter> steps_;
   OperationRing ring_;

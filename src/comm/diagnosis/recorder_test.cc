@@ -33,6 +33,7 @@ class RecordedRank : public testing::Test {
   RecordedRank() {
     Settings settings;
     settings.dump_directory = folder_;
+    settings.fault_file = fault_file();
     world_ = std::make_shared<World>(open_store("memory:"), settings);
     backend_ = std::make_shared<ScriptedBackend>();
     group_ = std::make_shared<ProcessGroup>(std::make_unique<GroupCore>(
@@ -42,6 +43,7 @@ class RecordedRank : public testing::Test {
 
   Recorder& recorder() { return *world_->recorder(); }
   std::filesystem::path dump() const { return folder_ + "/rank-2.json"; }
+  std::string fault_file() const { return folder_ + "/fault-2.json"; }
   RankRecord read_dump() const {
     return decode_record(read_text_file(dump(), 1 << 20));
   }
@@ -107,6 +109,26 @@ TEST_F(RecordedRank, DumpsOnceWhenAnErrorLeavesAWait) {
   EXPECT_THROW(first.wait(), PeerFailure);
   EXPECT_FALSE(std::filesystem::exists(dump())) << "it is the same failure";
   EXPECT_TRUE(recorder().pending().empty()) << "nothing of it can go on";
+}
+
+TEST_F(RecordedRank, NotesThatItFailsBecauseOfAnother) {
+  backend_->next = ScriptedBackend::Outcome::kPending;
+  const Work work = group_->barrier();
+  backend_->fail(std::make_exception_ptr(PeerFailure(3, "rank 3 is gone")));
+  EXPECT_EQ(read_fault_note(fault_file()), std::nullopt);
+  EXPECT_THROW(work.wait(), PeerFailure);
+  EXPECT_EQ(read_fault_note(fault_file()),
+            (FaultNote{.kind = FaultNote::Kind::kPeerGone,
+                       .culprit = 3,
+                       .operation = "barrier #1"}));
+}
+
+TEST_F(RecordedRank, NotesNoErrorForWhichNoOtherRankIsTheCause) {
+  backend_->next = ScriptedBackend::Outcome::kPending;
+  const Work work = group_->barrier();
+  backend_->fail(std::make_exception_ptr(Mismatch("different calls")));
+  EXPECT_THROW(work.wait(), Mismatch);
+  EXPECT_EQ(read_fault_note(fault_file()), std::nullopt);
 }
 
 TEST(Recorder, CountsTheTimeThatOthersKeepARankWaiting) {

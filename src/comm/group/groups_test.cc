@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <latch>
 #include <numeric>
 #include <thread>
@@ -14,10 +15,12 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "src/base/testing/error_text.h"
+#include "src/base/testing/test_directory.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/comm/testing/scripted_backend.h"
+#include "src/faults/fault_note.h"
 
 namespace lockstep {
 namespace {
@@ -522,6 +525,18 @@ TEST(TheDefaultGroup, RefusesCallsOnceDestroyedAndCanBeMadeAnew) {
               HasSubstr("call init_process_group() first"));
   init_process_group({.backend = "reference"})->barrier().wait(kTimeout);
   destroy_process_group();
+}
+
+// A rank that goes on does not fail because of another one.
+TEST(TheDefaultGroup, RemovesTheNoteOfAnEarlierFaultWhenItIsMade) {
+  const TestDirectory folder;
+  const std::string file = folder.path() / "fault-0.json";
+  ::setenv("LOCKSTEP_FAULT_FILE", file.c_str(), 1);
+  write_fault_note(file, {.culprit = 1});
+  init_process_group({.backend = "reference"});
+  EXPECT_EQ(read_fault_note(file), std::nullopt);
+  destroy_process_group();
+  ::unsetenv("LOCKSTEP_FAULT_FILE");
 }
 
 TEST_P(Groups, PassAMonitoredBarrierTogether) {

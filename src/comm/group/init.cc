@@ -13,6 +13,7 @@
 #include "src/base/log.h"
 #include "src/base/own_process.h"
 #include "src/base/process_environment.h"
+#include "src/comm/diagnosis/recorder.h"
 #include "src/comm/group/bootstrap.h"
 #include "src/comm/group/crash_trace.h"
 #include "src/comm/group/elastic_job.h"
@@ -24,6 +25,7 @@
 #include "src/comm/nccl/gpu_memory.h"
 #include "src/comm/rendezvous/formation.h"
 #include "src/comm/rendezvous/rendezvous.h"
+#include "src/faults/fault_note.h"
 #include "src/net/wake_up.h"
 #include "src/store/tcp_endpoint.h"
 #include "src/store/tcp_store.h"
@@ -168,6 +170,20 @@ std::string choose_backend(const std::string& asked, const Settings& settings) {
 using MakeBackend =
     std::function<std::shared_ptr<Backend>(std::shared_ptr<Store> store)>;
 
+// Ends `formation` with the error in flight, or the other rank's that caused
+// it.
+[[noreturn]] void fail(Formation& formation, const GroupIdentity& identity,
+                       const World& world) {
+  try {
+    formation.fail(std::current_exception());
+  } catch (const PeerFailure& gone) {
+    world.recorder()->note_fault(
+        {.culprit = identity.rank_in_job(gone.rank()),
+         .operation = fmt::format("forming group \"{}\"", identity.name)});
+    throw;
+  }
+}
+
 // Returns the result of `make`, once it has returned on all ranks of the group.
 std::shared_ptr<Backend> form(const GroupIdentity& identity, const World& world,
                               const MakeBackend& make) {
@@ -179,7 +195,24 @@ std::shared_ptr<Backend> form(const GroupIdentity& identity, const World& world,
     formation.complete();
     return made;
   } catch (...) {
-    formation.fail(std::current_exception());
+    fail(formation, identity, world);
+  }
+}
+
+// Tells the launcher if the ranks cannot find each other because of one of
+// them. A rank that has a new default group goes on in spite of an earlier
+// fault.
+template <class Init>
+std::shared_ptr<ProcessGroup> note_outcome(const Settings& settings,
+                                           const Init& init) {
+  try {
+    auto group = init();
+    remove_fault_note(settings.fault_file);
+    return group;
+  } catch (const PeerFailure& gone) {
+    write_fault_note(settings.fault_file, {.culprit = gone.rank(),
+                                           .operation = "init_process_group"});
+    throw;
   }
 }
 
@@ -288,19 +321,9 @@ std::shared_ptr<ProcessGroup> join_newest_round(const InitOptions& options,
   return default_group();
 }
 
-}  // namespace
-
-ElasticJob* elastic_job() { return default_group_slot().elastic.get(); }
-
-std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
-  if (is_initialized())
-    throw InvalidArgument(
-        "init_process_group: the default group exists already; call "
-        "destroy_process_group() first");
-  Settings settings = Settings::from_environment();
-  set_log_level(settings.log_level);
-  if (options.timeout) settings.timeout = *options.timeout;
-  if (joins_rounds(options)) return join_newest_round(options, settings);
+// Makes the default group of a job whose ranks stay the same.
+std::shared_ptr<ProcessGroup> form_job(const InitOptions& options,
+                                       Settings settings) {
   Membership membership = resolve_membership(options, settings);
   if (membership.world_size > 1) raise_descriptor_limit();
   DefaultGroup made;
@@ -325,6 +348,24 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
                               std::move(whole_store)));
   default_group_slot() = std::move(made);
   return default_group();
+}
+
+}  // namespace
+
+ElasticJob* elastic_job() { return default_group_slot().elastic.get(); }
+
+std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+  if (is_initialized())
+    throw InvalidArgument(
+        "init_process_group: the default group exists already; call "
+        "destroy_process_group() first");
+  Settings settings = Settings::from_environment();
+  set_log_level(settings.log_level);
+  if (options.timeout) settings.timeout = *options.timeout;
+  return note_outcome(settings, [&] {
+    return joins_rounds(options) ? join_newest_round(options, settings)
+                                 : form_job(options, settings);
+  });
 }
 
 std::shared_ptr<ProcessGroup> default_group() {

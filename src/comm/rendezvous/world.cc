@@ -37,7 +37,8 @@ World::World(std::shared_ptr<Store> store, Settings settings,
       whole_store_(either(std::move(whole_store), store_)),
       settings_(std::move(settings)),
       recorder_(std::make_shared<Recorder>(settings_.dump_directory,
-                                           step_writer(settings_))) {}
+                                           step_writer(settings_),
+                                           settings_.fault_file)) {}
 
 World::~World() = default;
 

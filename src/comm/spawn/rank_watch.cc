@@ -13,6 +13,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/comm/spawn/rank_run.h"
+#include "src/faults/root_cause.h"
 #include "src/net/pipe.h"
 #include "src/net/poll_set.h"
 #include "src/net/process_handle.h"
@@ -20,7 +21,6 @@
 namespace lockstep::internal {
 namespace {
 
-constexpr std::chrono::milliseconds kCauseComes{300};
 // Between two looks at the ranks where the kernel has no pidfds.
 constexpr std::chrono::milliseconds kLook{20};
 
@@ -46,10 +46,13 @@ void read_record(FileDescriptor& pipe, std::string& record) {
   }
 }
 
-// The lower, the likelier it is that the failure caused the others.
-int order_of(const FailedRank& failed) {
-  if (failed.status.signal != 0 && failed.status.signal != SIGABRT) return 0;
-  return failed.record.starts_with(kLostPeer) ? 2 : 1;
+std::vector<RankEnd> ends_of(const std::vector<FailedRank>& failed) {
+  std::vector<RankEnd> ends;
+  for (const FailedRank& rank : failed) {
+    ends.push_back({.status = rank.status});
+    if (rank.record.starts_with(kLostPeer)) ends.back().note = FaultNote{};
+  }
+  return ends;
 }
 
 }  // namespace
@@ -73,7 +76,8 @@ std::optional<FailedRank> RankWatch::wait(const std::vector<int>& owners) {
     take_ended();
     advance();
   }
-  return std::move(blamed_);
+  if (failed_.empty()) return std::nullopt;
+  return std::move(failed_[root_cause(ends_of(failed_))]);
 }
 
 bool RankWatch::runs() const {
@@ -121,17 +125,16 @@ void RankWatch::take_ended() {
 void RankWatch::note_failure(int number) {
   if (state_ == State::kEnds || state_ == State::kIsKilled) return;
   const Rank& rank = ranks_[static_cast<std::size_t>(number)];
-  FailedRank failed{number, rank.status, rank.record};
-  if (!blamed_ || order_of(failed) < order_of(*blamed_))
-    blamed_ = std::move(failed);
+  failed_.push_back({number, rank.status, rank.record});
 }
 
 // Enters the next state, if it is time for it.
 void RankWatch::advance() {
-  if (state_ == State::kRuns && blamed_)
-    enter(State::kAwaitsCause, kCauseComes);
-  const bool is_cause = blamed_ && order_of(*blamed_) < 2;
-  if (state_ == State::kAwaitsCause && (is_cause || limit_.expired())) {
+  const auto cause_comes = time_for_cause(ends_of(failed_));
+  if (state_ == State::kRuns && !failed_.empty())
+    enter(State::kAwaitsCause, cause_comes);
+  if (state_ == State::kAwaitsCause &&
+      (cause_comes.count() == 0 || limit_.expired())) {
     signal_all(SIGTERM);
     signal_all(SIGCONT);
     enter(State::kEnds, grace_);

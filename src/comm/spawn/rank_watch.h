@@ -2,10 +2,8 @@
 // rank that failed first.
 //
 // A rank counts as failed if it ends without the record that its function has
-// returned, or with an exit status other than 0. As a launcher does, the watch
-// blames a rank that a signal killed before one that ended by itself, and one
-// that lost a peer last. While all failures are of that kind, it waits up to
-// 300 ms for the failure that caused them.
+// returned, or with an exit status other than 0. The watch blames one of them
+// as a launcher does: see root_cause.h.
 //
 // Threads: one thread, which must be the one that started the ranks.
 // Errors:  SystemError when the kernel refuses to wait.
@@ -70,7 +68,7 @@ class RankWatch {
   const std::chrono::nanoseconds grace_;
   State state_ = State::kRuns;
   Deadline limit_ = Deadline::never();  // of the state
-  std::optional<FailedRank> blamed_;
+  std::vector<FailedRank> failed_;      // in the order of their ends
 };
 
 }  // namespace lockstep::internal

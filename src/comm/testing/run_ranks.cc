@@ -5,9 +5,9 @@
 #include <thread>
 #include <vector>
 
-#include "src/comm/diagnosis/root_cause.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/testing/mpirun.h"
+#include "src/faults/root_cause.h"
 
 namespace lockstep {
 namespace {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <sstream>
 #include <utility>
@@ -25,54 +24,53 @@ bool Launcher::note_failures() {
     const auto place = static_cast<std::size_t>(local);
     if (is_given_up(local)) continue;
     any = true;
-    // Its last lines say whether another rank is the cause.
     workers_.all()[place]->drain();
     if (rounds_ && phase_ == Phase::kRunning && goes_on_without(local))
       continue;
-    failed_.push_back({local, std::chrono::steady_clock::now()});
+    failed_.push_back(failed(local));
   }
   for (const int id : ended_well) note_good_end(id);
   return any;
 }
 
-std::vector<int> Launcher::failed_local_ranks() const {
-  std::vector<int> ranks;
-  for (const Failed& failed : failed_) ranks.push_back(failed.local_rank);
-  return ranks;
+Launcher::Failed Launcher::failed(int local_rank) const {
+  const Worker& worker = *workers_.all()[static_cast<std::size_t>(local_rank)];
+  return {.local_rank = local_rank,
+          .when = std::chrono::steady_clock::now(),
+          .end = {.status = worker.process().last_status(),
+                  .note = read_fault_note(
+                      fault_file(options_.job, worker.rank()))}};
 }
 
-// A rank that tells its peers of its own error may end after them.
+std::vector<RankEnd> Launcher::ends() const {
+  std::vector<RankEnd> ends;
+  for (const Failed& failed : failed_) ends.push_back(failed.end);
+  return ends;
+}
+
 bool Launcher::knows_the_cause() const {
-  return cause_at_.expired() || !workers_.missed_peers(failed_local_ranks());
+  return cause_at_.expired() || time_for_cause(ends()).count() == 0;
 }
 
 // Where the others were to go on without a rank and could not, as in a program
 // that never forms another group, that rank is the cause.
 WorkerFailure Launcher::cause() const {
   const WorkerFailure* const death = unsurvived_death();
-  if (death == nullptr)
-    return failure_of(workers_.culprit(failed_local_ranks()).local_rank());
+  if (death == nullptr) return failure_of(failed_[root_cause(ends())]);
   WorkerFailure failure = *death;
   failure.lines_in_sight = false;  // others have printed since
   return failure;
 }
 
-WorkerFailure Launcher::failure_of(int local_rank) const {
-  return failure_of(
-      local_rank,
-      std::ranges::find(failed_, local_rank, &Failed::local_rank)->when);
-}
-
-WorkerFailure Launcher::failure_of(
-    int local_rank, std::chrono::steady_clock::time_point when) const {
-  const auto place = static_cast<std::size_t>(local_rank);
+WorkerFailure Launcher::failure_of(const Failed& failed) const {
+  const auto place = static_cast<std::size_t>(failed.local_rank);
   const Worker& worker = *workers_.all()[place];
-  const std::chrono::duration<double> lived = when - started_;
+  const std::chrono::duration<double> lived = failed.when - started_;
   return {.rank = worker.rank(),
           .workers = world_size_of(options_.job),
-          .lost_a_peer = workers_.missed_peers(std::array{local_rank}),
+          .lost_a_peer = failed.end.note.has_value(),
           .pid = worker.process().pid(),
-          .status = worker.process().last_status(),
+          .status = failed.end.status,
           .seconds = lived.count(),
           .program = options_.command.front(),
           .last_lines = worker.tail().lines(),

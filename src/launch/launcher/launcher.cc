@@ -22,9 +22,6 @@ namespace {
 // write their records a few ms later. The end of a job may be delayed by this
 // much.
 constexpr std::chrono::milliseconds kLastRecords{300};
-// The same where a rank has quoted the error of another one, which lives and is
-// about to end: on a busy machine that takes longer.
-constexpr std::chrono::milliseconds kQuotedError{3000};
 constexpr std::chrono::seconds kAskedRecords{5};
 
 std::string path_of(const std::vector<std::string>& environment) {
@@ -117,9 +114,9 @@ std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
       .shown = options_.streams.shown(local_rank),
       .folded = folded()};
   // Of the worker whose place it takes.
-  if (const auto file = exception_file(job, rank); !file.empty()) {
+  for (const auto& file : {exception_file(job, rank), fault_file(job, rank)}) {
     std::error_code ignored;
-    std::filesystem::remove(file, ignored);
+    if (!file.empty()) std::filesystem::remove(file, ignored);
   }
   return std::make_unique<Worker>(worker, std::move(command), screen_,
                                   &folder_);
@@ -268,9 +265,7 @@ bool Launcher::look_for_failure() {
     collector_.reset();
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
-    cause_at_ =
-        Deadline(workers_.quote_peers(failed_local_ranks()) ? kQuotedError
-                                                            : kLastRecords);
+    cause_at_ = Deadline(time_for_cause(ends()));
     if (!collector_ && knows_the_cause()) {
       announce_failure();
       end_job();

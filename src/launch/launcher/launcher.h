@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "src/faults/root_cause.h"
 #include "src/launch/launcher/key_watch.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
@@ -132,6 +133,12 @@ class Launcher {
     std::unique_ptr<KeyWatch> watch{};  // until it is ready
   };
 
+  struct Failed {
+    int local_rank;
+    std::chrono::steady_clock::time_point when;
+    RankEnd end;
+  };
+
   void start_workers();
   void tell_workers();  // on_start
   std::unique_ptr<Worker> make_worker(int local_rank, int restarts);
@@ -180,14 +187,15 @@ class Launcher {
   // The first death after which the others formed no group, or null.
   const WorkerFailure* unsurvived_death() const;
 
-  std::vector<int> failed_local_ranks() const;
+  // Of those that failed, in the order of their ends.
+  std::vector<RankEnd> ends() const;
   // Whether no further failure can explain those so far, or none came in time.
   bool knows_the_cause() const;
   // Of those that failed, the one that ends the job.
   WorkerFailure cause() const;
-  WorkerFailure failure_of(int local_rank) const;
-  WorkerFailure failure_of(int local_rank,
-                           std::chrono::steady_clock::time_point when) const;
+  // Of a worker that has failed just now.
+  Failed failed(int local_rank) const;
+  WorkerFailure failure_of(const Failed& failed) const;
   std::optional<OomKills> oom_kills() const;
   bool records_add_to(const WorkerFailure& failure) const;
   bool ranks_left_records() const;
@@ -229,12 +237,7 @@ class Launcher {
   Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
   std::optional<OomKills> oom_kills_before_;
-  // Workers that failed, with times, before the launcher asked the others to
-  // end.
-  struct Failed {
-    int local_rank;
-    std::chrono::steady_clock::time_point when;
-  };
+  // Before the launcher asked the others to end, in the order of their ends.
   std::vector<Failed> failed_;
   std::vector<int> stopped_;  // ranks that a signal had stopped by then
   JobResult result_;

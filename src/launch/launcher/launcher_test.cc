@@ -19,6 +19,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/testing/test_directory.h"
+#include "src/faults/testing/note_in_shell.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/net/pipe.h"
 #include "src/store/tcp_store_server.h"
@@ -59,7 +60,10 @@ std::string text_in(const std::filesystem::path& file) {
 JobResult run_job(int workers, const std::string& script,
                   std::chrono::milliseconds grace) {
   const FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
-  return run_job(shells(workers, script, grace), nowhere.get(), nowhere.get());
+  const TestDirectory notes;
+  LaunchOptions options = shells(workers, script, grace);
+  options.job.notes_directory = notes.path();
+  return run_job(std::move(options), nowhere.get(), nowhere.get());
 }
 
 // What was written to a pipe.
@@ -113,12 +117,13 @@ TEST(Launcher, LeavesWorkersTheirGraceWhenSigtermIsRepeated) {
 TEST(Launcher, GivesWorkersTheirGraceWhenAskedWhileItLooksForACause) {
   const TestDirectory folder;
   // Rank 1 sends the signal as soon as rank 0 has ended.
-  // Rank 0's error names rank 1, whose end the launcher then awaits.
+  // Rank 0's note names rank 1, whose end the launcher then awaits.
   const JobResult result = run_job(
       2,
       "cd " + folder.path().string() +
-          "; if [ $RANK = 0 ]; then echo $$ >new; mv new pid; echo 'saving "
-          "failed on rank 1, and therefore on rank 0 of 2:' >&2; exit 3; fi; "
+          "; if [ $RANK = 0 ]; then echo $$ >new; mv new pid; " +
+          note_in_shell("peer_error", 1) +
+          "; exit 3; fi; "
           "trap 'echo all >saved; exit 0' TERM; until [ -e pid ]; do :; done; "
           "until grep -q ') Z' /proc/$(cat pid)/stat; do :; done; "
           "kill -INT $PPID; while :; do :; done",
@@ -277,14 +282,15 @@ TEST(FailureReport, SaysWhoHowAndWhatNext) {
                                        Not(HasSubstr("likely"))));
 }
 
-TEST(Launcher, WaitsForTheRankWhoseErrorTheOthersQuote) {
+TEST(Launcher, WaitsForTheRankThatToldTheOthersOfItsError) {
   const TestDirectory folder;
   // Rank 0 fails half a second after rank 1 has ended.
   const JobResult result = run_job(
       2,
       "cd " + folder.path().string() +
-          "; if [ $RANK = 1 ]; then echo $$ >new; mv new pid; echo 'saving "
-          "failed on rank 0, and therefore on rank 1 of 2:' >&2; exit 1; fi; "
+          "; if [ $RANK = 1 ]; then echo $$ >new; mv new pid; " +
+          note_in_shell("peer_error", 0) +
+          "; exit 1; fi; "
           "trap '' TERM; until [ -e pid ]; do :; done; "
           "end=/proc/$(cat pid)/stat; "
           "while [ -e $end ] && ! grep -q ') Z' $end; do :; done; "

@@ -185,8 +185,7 @@ bool Launcher::decide_about(int local_rank) {
   Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
   slot.watch.reset();
   for (;;) {
-    const WorkerFailure failure =
-        failure_of(local_rank, std::chrono::steady_clock::now());
+    const WorkerFailure failure = failure_of(failed(local_rank));
     const auto decision = rounds_->died(
         slot.id,
         {.text = fmt::format("{} on {}", summary_of(failure), own_host_name()),

@@ -14,7 +14,7 @@ namespace lockstep {
 struct WorkerFailure {
   int rank = 0;
   int workers = 1;
-  bool lost_a_peer = false;  // its last lines say that another rank failed
+  bool lost_a_peer = false;  // it failed because of another rank
   pid_t pid = 0;
   ExitStatus status;
   double seconds = 0;  // from the job's start

@@ -62,7 +62,7 @@ bool is_job_file_name(std::string_view name) {
     name = name.substr(0, dot);
   }
   return name == kJobRecordName || is_record_name(name) ||
-         is_numbered(name, kExceptionStart);
+         is_numbered(name, kExceptionStart) || is_numbered(name, kFaultStart);
 }
 
 // The stem and the six characters of mkdtemp().

@@ -1,14 +1,10 @@
 #include "src/launch/record/worker_exception.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "src/base/printable.h"
-#include "src/net/file_descriptor.h"
+#include "src/base/text_file.h"
 
 namespace lockstep {
 namespace {
@@ -16,27 +12,6 @@ namespace {
 constexpr std::size_t kMostFileBytes = std::size_t{1} << 20U;
 constexpr std::size_t kMostMessageBytes = std::size_t{1} << 12U;
 constexpr std::size_t kMostTracebackBytes = std::size_t{1} << 16U;
-
-// Empty for anything but a regular file of at most kMostFileBytes.
-std::string recorded_text(const std::filesystem::path& path) {
-  const FileDescriptor file(
-      ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  struct stat status {};
-  if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) ||
-      status.st_size > static_cast<off_t>(kMostFileBytes))
-    return {};
-  // The program may still write to it.
-  std::string text(kMostFileBytes, '\0');
-  std::size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t count = ::pread(file.get(), text.data() + size,
-                                  text.size() - size, static_cast<off_t>(size));
-    if (count <= 0) break;
-    size += static_cast<std::size_t>(count);
-  }
-  text.resize(size);
-  return text;
-}
 
 // Empty where `object` has no such text.
 std::string text_in(const nlohmann::json& object, const char* key) {
@@ -64,8 +39,8 @@ std::string end_of(std::string text, std::size_t most) {
 
 std::optional<WorkerException> read_worker_exception(
     const std::filesystem::path& file) {
-  const nlohmann::json record =
-      nlohmann::json::parse(recorded_text(file), nullptr, false);
+  const nlohmann::json record = nlohmann::json::parse(
+      read_regular_file(file, kMostFileBytes), nullptr, false);
   if (!record.is_object() || !record.contains("message")) return std::nullopt;
   // A text, or an object with the text and more.
   const nlohmann::json& content = record["message"];

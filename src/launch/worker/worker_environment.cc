@@ -78,6 +78,11 @@ void add_local_rank(std::vector<std::string>& variables,
   variables.push_back("CUDA_VISIBLE_DEVICES=" + device);
 }
 
+std::string notes_file(const JobEnvironment& job, const char* start, int rank) {
+  if (job.notes_directory.empty() || !job.workers_are_ranks) return "";
+  return fmt::format("{}/{}{}.json", job.notes_directory, start, rank);
+}
+
 // What torchrun tells its workers besides their ranks.
 void add_torchruns(std::vector<std::string>& variables,
                    const JobEnvironment& job, int rank) {
@@ -98,9 +103,11 @@ void add_torchruns(std::vector<std::string>& variables,
 }  // namespace
 
 std::string exception_file(const JobEnvironment& job, int rank) {
-  if (job.exception_directory.empty() || !job.workers_are_ranks) return "";
-  return fmt::format("{}/{}{}.json", job.exception_directory, kExceptionStart,
-                     rank);
+  return notes_file(job, kExceptionStart, rank);
+}
+
+std::string fault_file(const JobEnvironment& job, int rank) {
+  return notes_file(job, kFaultStart, rank);
 }
 
 int world_size_of(const JobEnvironment& job) {
@@ -153,6 +160,8 @@ std::vector<std::string> worker_environment(
   add_torchruns(variables, job, rank);
   if (!job.store_url.empty()) set("LOCKSTEP_STORE", job.store_url);
   if (!job.token.empty()) set("LOCKSTEP_TOKEN", job.token);
+  if (const auto file = fault_file(job, rank); !file.empty())
+    set("LOCKSTEP_FAULT_FILE", file);
   if (!job.steps_file.empty()) {
     set("LOCKSTEP_STEPS_FILE", job.steps_file);
     set("LOCKSTEP_STEPS_SLOT", local_rank);

@@ -40,8 +40,9 @@ struct JobEnvironment {
   std::uint16_t master_port = 0;  // MASTER_PORT, free for rank 0 to bind
   // LOCKSTEP_DUMP_DIR; empty: the user's setting, if any.
   std::string dump_directory = {};
-  // The folder of the files TORCHELASTIC_ERROR_FILE; empty: not set.
-  std::string exception_directory = {};
+  // The folder of the files in which workers tell the launcher why they fail,
+  // TORCHELASTIC_ERROR_FILE and LOCKSTEP_FAULT_FILE; empty: not set.
+  std::string notes_directory = {};
   // LOCKSTEP_STEPS_FILE, with a slot for each worker, and LOCKSTEP_STEPS_SLOT;
   // empty: not set.
   std::string steps_file = {};
@@ -54,12 +55,14 @@ struct JobEnvironment {
   std::optional<int> threads;
 };
 
-// What the names of the files begin with in which workers record exceptions; a
-// rank and ".json" follow.
+// The names of the files in which workers record an exception and a FaultNote
+// begin with these; a rank and ".json" follow.
 inline constexpr const char* kExceptionStart = "error-";
+inline constexpr const char* kFaultStart = "fault-";
 
-// The file of the worker `rank`; empty: it has none.
+// The files of the worker `rank`; empty: it has none.
 std::string exception_file(const JobEnvironment& job, int rank);
+std::string fault_file(const JobEnvironment& job, int rank);
 
 // The number of workers of the whole job.
 int world_size_of(const JobEnvironment& job);

@@ -8,7 +8,6 @@
 #include <sys/types.h>
 
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -41,18 +40,6 @@ class WorkerTable {
   std::vector<int> failed() const;
   // The ranks whose process a signal has stopped.
   std::vector<int> stopped() const;
-
-  // The one of `ranks`, failed workers in the order of their ends, that caused
-  // the failure. Survivors, whose last lines report a missing peer, come last,
-  // however they ended. Of the others, the first that an external signal killed
-  // comes first, then the first that ended by itself. Call drain() first.
-  Worker& culprit(std::span<const int> ranks) const;
-
-  // Whether the last lines of each of `ranks` say that another rank failed.
-  // Call drain() first.
-  bool missed_peers(std::span<const int> ranks) const;
-  // Whether those of any quote the error of another rank.
-  bool quote_peers(std::span<const int> ranks) const;
 
   // Signals the process groups of all workers, also of those that have ended.
   void signal_all(int signal) const noexcept;

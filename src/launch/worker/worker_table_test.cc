@@ -36,67 +36,18 @@ class WorkerTableOfShells : public testing::Test {
     }
   }
 
-  int culprit(const std::vector<int>& ranks) {
-    EXPECT_TRUE(table_.ended());
-    for (const auto& worker : table_.all()) worker->drain();
-    return table_.culprit(ranks).rank();
-  }
-
   FileDescriptor nowhere_{::open("/dev/null", O_WRONLY | O_CLOEXEC)};
   Screen screen_{nowhere_.get(), nowhere_.get(), nothing_set};
   WorkerTable table_;
 };
 
-TEST_F(WorkerTableOfShells, BlamesTheKilledRankNotThoseThatMissIt) {
+TEST_F(WorkerTableOfShells, ListsTheFailedInTheOrderOfRanks) {
   start("exit 0");
   start("exit 1");
   start("kill -9 $$");
   start("exit 2");
   wait_for_all();
   EXPECT_EQ(table_.failed(), (std::vector{1, 2, 3}));
-  EXPECT_EQ(culprit({1, 2, 3}), 2);
-}
-
-TEST_F(WorkerTableOfShells, BlamesTheFirstThatEndedAmongEquals) {
-  start("exit 0");
-  start("exit 3");
-  start("exit 2");
-  wait_for_all();
-  EXPECT_EQ(culprit({1, 2}), 1);
-  EXPECT_EQ(culprit({2, 1}), 2);
-}
-
-// Issue 21, point 5: survivors end by an exception.
-TEST_F(WorkerTableOfShells, BlamesNoRankThatMissedAPeer) {
-  start(
-      "echo \"terminate called after 'lockstep::PeerFailure'\" >&2; "
-      "kill -ABRT $$");
-  start("echo bad input >&2; exit 3");
-  start("echo 'all_reduce failed: rank 1 is gone: it ended' >&2; exit 1");
-  wait_for_all();
-  EXPECT_EQ(culprit({0, 2, 1}), 1);
-  EXPECT_EQ(culprit({2, 0}), 2);
-}
-
-TEST_F(WorkerTableOfShells, BlamesNoSurvivorThatASignalEnded) {
-  start(
-      "ulimit -c 0; echo 'PeerFailure: rank 1 is gone: it ended' >&2; "
-      "kill -SEGV $$");
-  start("exit 3");
-  wait_for_all();
-  EXPECT_EQ(culprit({0, 1}), 1);
-  EXPECT_EQ(culprit({0}), 0);
-}
-
-TEST_F(WorkerTableOfShells, BlamesNoRankThatQuotesAnotherRanksError) {
-  start(
-      "echo 'loading a checkpoint failed on rank 1, and therefore on rank 0 of "
-      "2:' >&2; echo 'no such file' >&2; exit 1");
-  start("echo 'no such file' >&2; exit 1");
-  wait_for_all();
-  EXPECT_EQ(culprit({0, 1}), 1);
-  EXPECT_TRUE(table_.missed_peers(std::vector{0}));
-  EXPECT_FALSE(table_.missed_peers(std::vector{0, 1}));
 }
 
 TEST_F(WorkerTableOfShells, HasNoFailureWhereAllWentWell) {

@@ -147,10 +147,10 @@ JobResult Rounds::launch() {
     tell("the records of an earlier job are now in " +
          records.earlier().string());
   // Not among the records: these may be in a folder that other jobs use.
-  const RecordFolder exceptions = RecordFolder::make_in({});
+  const RecordFolder notes = RecordFolder::make_in({});
   LaunchOptions options = options_;
   options.job.dump_directory = records.path();
-  options.job.exception_directory = exceptions.path();
+  options.job.notes_directory = notes.path();
   JobListing listing(job_list_folder(lookup_), options.job.workers);
   if (options.job.workers_are_ranks)
     options.job.steps_file = listing.steps_file();

@@ -8,9 +8,9 @@
 
 #include "lockstep/store/store.h"
 #include "src/base/settings.h"
-#include "src/comm/diagnosis/root_cause.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/rendezvous/world.h"
+#include "src/faults/root_cause.h"
 #include "src/torch/device/device_streams.h"
 #include "src/torch/reducer/pass_errors.h"
 

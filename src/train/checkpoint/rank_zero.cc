@@ -8,14 +8,22 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/objects.h"
+#include "src/comm/diagnosis/recorder.h"
+#include "src/comm/group/group_core.h"
 
 namespace lockstep {
 namespace {
 
 constexpr std::int64_t kFine = -1;
 
-[[noreturn]] void fail_too(const ProcessGroup& group, std::string_view label,
+[[noreturn]] void fail_too(ProcessGroup& group, std::string_view label,
                            std::size_t rank, const std::string& problem) {
+  const GroupCore& core = group.core();
+  if (core.world())
+    core.world()->recorder()->note_fault(
+        {.kind = FaultNote::Kind::kPeerError,
+         .culprit = core.identity().rank_in_job(static_cast<int>(rank)),
+         .operation = std::string(label)});
   throw Error(std::string(label) + " failed on rank " + std::to_string(rank) +
               ", and therefore on rank " + std::to_string(group.rank()) +
               " of " + std::to_string(group.size()) + ":\n" + problem);

@@ -6,9 +6,13 @@
 #include <atomic>
 #include <cerrno>
 #include <string>
+#include <thread>
 
 #include "lockstep/base/error.h"
+#include "src/base/testing/test_directory.h"
+#include "src/comm/group/group_core.h"
 #include "src/comm/testing/run_ranks.h"
+#include "src/faults/fault_note.h"
 #include "src/train/evaluate/metrics.h"
 
 namespace lockstep {
@@ -42,6 +46,31 @@ TEST(RunOnRankZero, TellsEveryRankWhatWentWrongThereAndKeepsTheGroup) {
     EXPECT_THAT(message, HasSubstr("no room: No space left on device"));
     group->barrier().wait();
   });
+}
+
+TEST(RunOnRankZero, NotesWhoseErrorItWas) {
+  const TestDirectory folder;
+  const auto note_of = [&](int rank) {
+    return folder.path() / std::to_string(rank);
+  };
+  const auto store = open_store("memory:");
+  const auto body = [&](int rank) {
+    Settings settings;
+    settings.fault_file = note_of(rank);
+    const auto group = make_group("shm", {.rank = rank, .size = 2},
+                                  std::make_shared<World>(store, settings));
+    EXPECT_THROW(run_on_rank_zero(*group, "saving the model",
+                                  [] { throw Error("no room"); }),
+                 Error);
+  };
+  std::thread other([&] { body(1); });
+  body(0);
+  other.join();
+  EXPECT_EQ(read_fault_note(note_of(0)), std::nullopt);
+  EXPECT_EQ(read_fault_note(note_of(1)),
+            (FaultNote{.kind = FaultNote::Kind::kPeerError,
+                       .culprit = 0,
+                       .operation = "saving the model"}));
 }
 
 TEST(RunOnAllRanks, IsFineOnAllOrAnErrorOnAllAndKeepsTheGroup) {

@@ -1,0 +1,67 @@
+#include "src/faults/root_cause.h"
+
+#include <algorithm>
+#include <csignal>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Survivors detect a death within 50 to 150 ms, between hosts 100 ms later.
+constexpr auto kDeathIsSeen = 300ms;
+// A rank that has told the others of its error lives, and is about to end: on a
+// busy machine that takes longer.
+constexpr auto kToldErrorEnds = 3000ms;
+
+// The lower, the likelier the rank caused the failures of the others.
+int order_of(const RankEnd& end) {
+  if (end.note) return 2;
+  const int signal = end.status.signal;
+  // A C++ program that ends by an exception gets SIGABRT.
+  return signal != 0 && signal != SIGABRT ? 0 : 1;
+}
+
+std::optional<FaultNote> note_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const PeerFailure& gone) {
+    return FaultNote{.culprit = gone.rank()};
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::size_t root_cause(std::span<const RankEnd> ends) {
+  return static_cast<std::size_t>(std::ranges::min_element(ends, {}, order_of) -
+                                  ends.begin());
+}
+
+std::exception_ptr root_cause(std::span<const std::exception_ptr> errors) {
+  std::vector<std::exception_ptr> found;
+  std::vector<RankEnd> ends;
+  for (const std::exception_ptr& error : errors) {
+    if (!error) continue;
+    found.push_back(error);
+    ends.push_back({.note = note_of(error)});
+  }
+  return found.empty() ? nullptr : found[root_cause(ends)];
+}
+
+std::chrono::milliseconds time_for_cause(std::span<const RankEnd> ends) {
+  std::chrono::milliseconds time = 0ms;
+  for (const RankEnd& end : ends) {
+    if (!end.note) return 0ms;
+    time = std::max<std::chrono::milliseconds>(
+        time, end.note->kind == FaultNote::Kind::kPeerError ? kToldErrorEnds
+                                                            : kDeathIsSeen);
+  }
+  return time;
+}
+
+}  // namespace lockstep
