@@ -1,9 +1,10 @@
 #include "src/tools/bench/bench_command.h"
 
 #include "src/base/rank_environment.h"
+#include "src/launch/job/job.h"
+#include "src/tools/job/companion_job.h"
 #include "src/tools/job/flags.h"
 #include "src/tools/job/gnuplot.h"
-#include "src/tools/job/job.h"
 
 namespace lockstep {
 namespace {

@@ -2,8 +2,9 @@
 
 #include <utility>
 
+#include "src/launch/job/job.h"
+#include "src/tools/job/companion_job.h"
 #include "src/tools/job/input_files.h"
-#include "src/tools/job/job.h"
 
 namespace lockstep {
 namespace {

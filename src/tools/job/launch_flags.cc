@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "src/base/name_table.h"
+#include "src/comm/wire/transport_plugin.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/tools/job/flags.h"
 
@@ -60,6 +61,7 @@ LaunchFlags parse_worker_flags(std::string_view name,
 }
 
 void apply(const LaunchFlags& flags, LaunchOptions& options) {
+  options.job.plugin_folder = plugin_folder();
   options.binding = row_named(kBindings, "binding", flags.bind).value;
   options.log_directory = flags.log_dir;
   options.grace = std::chrono::duration_cast<std::chrono::milliseconds>(

@@ -23,10 +23,10 @@
 #include "src/base/secret.h"
 #include "src/base/shell_word.h"
 #include "src/base/version.h"
+#include "src/launch/job/job.h"
 #include "src/launch/nodes/host_launchers.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/tools/job/flags.h"
-#include "src/tools/job/job.h"
 #include "src/tools/run/run_plan.h"
 
 namespace lockstep {

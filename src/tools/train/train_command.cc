@@ -18,9 +18,9 @@
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/placement.h"
 #include "src/store/host_address.h"
+#include "src/tools/job/companion_job.h"
 #include "src/tools/job/device_flags.h"
 #include "src/tools/job/input_files.h"
-#include "src/tools/job/job.h"
 
 namespace lockstep {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "src/base/settings.h"
-#include "src/tools/job/job.h"
+#include "src/launch/job/job.h"
 #include "src/tools/job/launch_flags.h"
 #include "src/tools/train/train_options.h"
 

@@ -1,4 +1,4 @@
-#include "src/tools/job/job.h"
+#include "src/launch/job/job.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,9 +16,7 @@
 #include "src/base/descriptor_limit.h"
 #include "src/base/exit_codes.h"
 #include "src/base/first_line.h"
-#include "src/base/rank_environment.h"
 #include "src/base/secret.h"
-#include "src/comm/wire/transport_plugin.h"
 #include "src/launch/output/terminal_text.h"
 #include "src/launch/record/error_file.h"
 #include "src/launch/record/job_list.h"
@@ -27,7 +25,6 @@
 #include "src/net/free_port.h"
 #include "src/store/host_address.h"
 #include "src/store/tcp_store_server.h"
-#include "src/tools/job/rank_place.h"
 
 namespace lockstep {
 namespace {
@@ -54,35 +51,6 @@ void tell(const std::string& line) {
              stderr);
 }
 
-}  // namespace
-
-LaunchOptions launch_options(const CompanionJob& job,
-                             const EnvironmentLookup& lookup) {
-  LaunchOptions launch;
-  launch.command = {require_companion(job.companion, lookup)};
-  launch.command.insert(launch.command.end(), job.arguments.begin(),
-                        job.arguments.end());
-  launch.job.workers = job.ranks;
-  launch.job.library_folder = torch_library_folder(lookup);
-  apply(job.launch, launch);
-  return launch;
-}
-
-void join_ranks_of_launcher(const LaunchOptions& options,
-                            const EnvironmentLookup& lookup) {
-  const RankEnvironment place = read_rank_environment(lookup);
-  check_rank_environment(place);
-  if (place.launcher == StartedBy::kNone) return;
-  if (*place.rank == 0)
-    tell(fmt::format("joins the {} rank{} that {} started", *place.world_size,
-                     *place.world_size == 1 ? "" : "s",
-                     name_of(place.launcher)));
-  // So that launchers see their rank as the process itself.
-  become(options.command, options.environment);
-}
-
-namespace {
-
 // What follows when the workers of a round have ended.
 struct RoundEnd {
   bool again = false;  // the workers start again
@@ -103,7 +71,6 @@ class Rounds {
         screen_(view.out, view.err, lookup, view.on_progress),
         master_port_(options_.job.master_port) {
     options_.standard_input = readable_input();
-    options_.job.plugin_folder = plugin_folder();
     raise_descriptor_limit();
     remove_forgotten_records();
   }

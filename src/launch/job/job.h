@@ -1,5 +1,6 @@
-// Runs the job of a command: serves the store for its rendezvous, launches its
-// ranks, and owns standard output and error until it ends.
+// Runs a job, the one way to do so: serves the store for its rendezvous,
+// launches its ranks, starts them again after a failure, and owns standard
+// output and error until the job ends.
 //
 // Threads: the main thread, before any other thread starts.
 // Errors:  those of Launcher::run(); NetworkError when no port is free.
@@ -8,36 +9,13 @@
 #include <unistd.h>
 
 #include <functional>
-#include <string>
-#include <vector>
 
+#include "src/base/environment.h"
 #include "src/base/progress_record.h"
-#include "src/base/settings.h"
 #include "src/launch/launcher/launcher.h"
 #include "src/launch/nodes/node.h"
-#include "src/tools/job/companion.h"
-#include "src/tools/job/launch_flags.h"
 
 namespace lockstep {
-
-// The job of a command with a companion program.
-struct CompanionJob {
-  Companion companion;
-  std::vector<std::string> arguments;  // for each rank
-  int ranks = 1;
-  LaunchFlags launch;
-};
-
-// InvalidArgument when the companion is missing.
-LaunchOptions launch_options(const CompanionJob& job,
-                             const EnvironmentLookup& lookup);
-
-// When a launcher started this process as a rank (torchrun, `lockstep run`,
-// mpirun, srun, or a user who set RANK and WORLD_SIZE), this process becomes
-// the companion and takes part as that rank; rank 0 reports it. Otherwise
-// returns. InvalidArgument where check_rank_environment() throws it.
-void join_ranks_of_launcher(const LaunchOptions& options,
-                            const EnvironmentLookup& lookup);
 
 // The outputs of a job.
 struct JobView {
