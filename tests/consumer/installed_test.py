@@ -15,7 +15,8 @@ from train_data import WithSmallData
 
 BUILD = os.environ["LOCKSTEP_TEST_BUILD"]
 TORCH = os.environ["LOCKSTEP_TEST_TORCH"]
-FLAGS = os.environ["LOCKSTEP_TEST_CMAKE_FLAGS"].split(";")
+# `./dev` installs Ninja and no make.
+FLAGS = ["-G", "Ninja", *os.environ["LOCKSTEP_TEST_CMAKE_FLAGS"].split(";")]
 TRAIN = ("--model=mlp", "--hidden=16", "--epochs=1", "--global-batch-size=32")
 
 
@@ -175,7 +176,7 @@ class Subproject(unittest.TestCase):
 
     def configure(self, **variables):
         return run("cmake", "-S", Path(__file__).parent / "subproject", "-B",
-                   self.build, "-G", "Ninja",
+                   self.build,
                    f"-DLOCKSTEP_SOURCE={REPOSITORY}", *FLAGS, **variables)
 
     def test_is_built_by_add_subdirectory(self):
@@ -201,8 +202,7 @@ class Subproject(unittest.TestCase):
                 (project / "lockstep").symlink_to(REPOSITORY)
                 shutil.copy(REPOSITORY / "examples/quickstart.cc", project)
                 result = run("cmake", "-S", project, "-B", project / "build",
-                             "-G", "Ninja", *flags, *FLAGS,
-                             LOCKSTEP_TORCH=TORCH)
+                             *flags, *FLAGS, LOCKSTEP_TORCH=TORCH)
                 self.assertEqual(result.returncode, 0,
                                  result.stdout + result.stderr)
         # Not linked, which would need the whole library.

@@ -182,7 +182,9 @@ TEST(Success, WaitsForNoChildOfAGrandchild) {
            "sleep 1000 & PASS; wait",         // of its process group
            "setsid sleep 1000 & PASS; wait",  // of another one
            "setsid sh -c 'setsid sleep 1000 & PASS; wait' & wait",
-           "trap 'exit 0' TERM; PASS; sleep 1000; true",  // until that ends
+           // Until that ends. The child opens the gate: a signal that reaches
+           // it before it has executed a program meets the shell's trap.
+           "trap 'exit 0' TERM; sh -c 'PASS; exec sleep 1000'; true",
            "sh -c 'kill -STOP $$' & PASS; wait",
        }) {
     const Gate gate;
