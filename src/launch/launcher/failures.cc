@@ -16,7 +16,7 @@ namespace lockstep {
 
 bool Launcher::note_failures() {
   // Read first and noted last: a death before a good end stays before it.
-  const std::vector<int> ended_well = ids_that_ended_well();
+  const std::vector<int> ended_well = workers_.ended_well();
   bool any = false;
   for (const int local : workers_.failed()) {
     if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
@@ -25,11 +25,13 @@ bool Launcher::note_failures() {
     if (is_given_up(local)) continue;
     any = true;
     workers_.all()[place]->drain();
-    if (rounds_ && phase_ == Phase::kRunning && goes_on_without(local))
+    if (elastic_ && phase_ == Phase::kRunning &&
+        elastic_->goes_on_without(local, failure_of(failed(local))))
       continue;
     failed_.push_back(failed(local));
   }
-  for (const int id : ended_well) note_good_end(id);
+  if (elastic_)
+    for (const int local : ended_well) elastic_->note_good_end(local);
   return any;
 }
 
@@ -139,7 +141,7 @@ void Launcher::report_end() {
     result_.failure = death != nullptr ? *death : cause();
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();
-    tell_of_early_end();
+    if (elastic_) elastic_->tell_of_early_end();
     std::istringstream report(describe(*result_.failure));
     for (std::string line; std::getline(report, line);)
       screen_.print_line(OutputStream::kErr, line);

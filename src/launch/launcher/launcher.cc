@@ -80,16 +80,64 @@ void Launcher::start_workers() {
   program_ =
       find_program(options_.command.front(), path_of(options_.environment));
   cores_ = place_workers(options_.binding, options_.job.workers);
-  if (options_.after_death == AfterDeath::kReformInPlace) begin_rounds();
+  if (options_.after_death == AfterDeath::kReformInPlace) begin_in_place();
   for (int local = 0; local < options_.job.workers; ++local)
-    workers_.add(make_worker(
-        local, rounds_ ? slots_[static_cast<std::size_t>(local)].restarts
-                       : options_.job.restarts));
+    workers_.add(make_worker(local));
 }
 
-// The worker that starts after `restarts` restarts of the job or, in a job that
-// re-forms in place, replacements.
-std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
+void Launcher::tell(const std::string& text) {
+  screen_.settle();
+  screen_.print_line(OutputStream::kErr, "lockstep: " + text);
+}
+
+void Launcher::begin_in_place() {
+  elastic_ = std::make_unique<ElasticHost>(
+      ElasticHostOptions{.job = options_.job,
+                         .min_ranks = options_.min_ranks,
+                         .launcher_id = options_.launcher_id},
+      ElasticHost::Calls{
+          .tell = [this](const std::string& text) { tell(text); },
+          .start =
+              [this](int local_rank) {
+                workers_.replace(make_worker(local_rank));
+              },
+          .end =
+              [this](int local_rank) {
+                const auto place = static_cast<std::size_t>(local_rank);
+                workers_.all()[place]->process().signal_group(SIGTERM);
+              },
+          .changed = [this] { tell_workers(); },
+          .lost_store =
+              [this] {
+                result_.lost_store = true;
+                if (result_.exit_code == 0) result_.exit_code = 1;
+                if (phase_ == Phase::kRunning) end_job();
+              }});
+}
+
+void Launcher::tell_workers() {
+  if (!options_.on_start) return;
+  const JobEnvironment& job = options_.job;
+  RunningWorkers running{
+      .pids = workers_.pids(), .ranks = {}, .world_size = world_size_of(job)};
+  for (int local = 0; local < job.workers; ++local)
+    running.ranks.push_back(job.first_rank + local);
+  if (elastic_) {
+    running.ranks = elastic_->ranks();
+    running.world_size = elastic_->world_size();
+  }
+  options_.on_start(running);
+}
+
+const WorkerFailure* Launcher::unsurvived_death() const {
+  return elastic_ ? elastic_->unsurvived_death() : nullptr;
+}
+
+std::unique_ptr<Worker> Launcher::make_worker(int local_rank) {
+  // After how many restarts of the job or, in a job that re-forms in place,
+  // replacements.
+  const int restarts =
+      elastic_ ? elastic_->start(local_rank) : options_.job.restarts;
   const int rank = options_.job.first_rank + local_rank;
   const auto place = static_cast<std::size_t>(local_rank);
   JobEnvironment job = options_.job;
@@ -101,9 +149,9 @@ std::unique_ptr<Worker> Launcher::make_worker(int local_rank, int restarts) {
       .cores = cores_.empty() ? std::vector<int>() : cores_[place],
       .standard_input = rank == 0 ? options_.standard_input : -1,
       .signal_mask = signals_.original_mask()};
-  if (rounds_)
+  if (elastic_)
     command.environment.push_back(
-        fmt::format("{}={}", kElasticIdVariable, slots_[place].id));
+        fmt::format("{}={}", kElasticIdVariable, elastic_->id(local_rank)));
   const WorkerOptions worker{
       .rank = rank,
       .local_rank = local_rank,
@@ -164,7 +212,7 @@ void Launcher::turn() {
     set.watch(options_.ended_elsewhere, POLLIN, [this] { end_elsewhere(); });
   if (collector_)
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
-  watch_rounds(set);
+  if (elastic_ && phase_ == Phase::kRunning) elastic_->watch(set);
   set.wait(std::min(
       {kill_at_, notice_at_, cause_at_, screen_.due(), folder_.due()}));
   look_for_failure();

@@ -21,12 +21,11 @@
 #include <vector>
 
 #include "src/faults/root_cause.h"
-#include "src/launch/launcher/key_watch.h"
+#include "src/launch/launcher/elastic_host.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_collector.h"
-#include "src/launch/worker/elastic_rounds.h"
 #include "src/launch/worker/orphan_watch.h"
 #include "src/launch/worker/placement.h"
 #include "src/launch/worker/signal_watch.h"
@@ -126,13 +125,6 @@ class Launcher {
   // records.
   enum class Phase { kRunning, kCollecting, kEnding, kKilling };
 
-  struct Slot {
-    int id = 0;             // of its worker
-    int restarts = 0;       // of the job when that worker was started
-    bool given_up = false;  // that worker is dead, and the job goes on
-    std::unique_ptr<KeyWatch> watch{};  // until it is ready
-  };
-
   struct Failed {
     int local_rank;
     std::chrono::steady_clock::time_point when;
@@ -141,7 +133,7 @@ class Launcher {
 
   void start_workers();
   void tell_workers();  // on_start
-  std::unique_ptr<Worker> make_worker(int local_rank, int restarts);
+  std::unique_ptr<Worker> make_worker(int local_rank);
   bool has_tags() const;
   // The streams of which equal lines of several workers are shown once.
   StreamSet folded() const;
@@ -160,30 +152,11 @@ class Launcher {
   // Records the workers that failed since the last call; whether there are any.
   bool note_failures();
 
-  // Those of a job that re-forms in place; see reform.cc.
-  void begin_rounds();
-  template <class Call>
-  void with_rounds(Call call);
-  void lose_rounds(const std::exception& error);
+  void begin_in_place();
   void tell(const std::string& text);
-  void watch_for_ready(Slot& slot);
-  void watch_other_launchers();
-  void note_changes();
-  void tell_of_lost_launchers();
-  void watch_rounds(PollSet& set);
-  void note_ready(int id);
-  // Of a job that re-forms in place; empty for another.
-  std::vector<int> ids_that_ended_well() const;
-  void note_good_end(int id);
-  void end_late_replacements();
-  // Whether the job goes on without this failed worker, or with another one in
-  // its place.
-  bool goes_on_without(int local_rank);
-  bool decide_about(int local_rank);
-  bool replace(int local_rank, const ElasticRounds::Decision& decision);
-  void tell_of_early_end();
-  void tell_of_death(const WorkerFailure& failure,
-                     const ElasticRounds::Decision& decision);
+  bool is_given_up(int local_rank) const {
+    return elastic_ && elastic_->is_given_up(local_rank);
+  }
   // The first death after which the others formed no group, or null.
   const WorkerFailure* unsurvived_death() const;
 
@@ -243,23 +216,8 @@ class Launcher {
   JobResult result_;
   std::string program_;                  // its path
   std::vector<std::vector<int>> cores_;  // by local rank; empty: any
-  // Where the job re-forms in place.
-  std::unique_ptr<ElasticRounds> rounds_;
-  std::unique_ptr<KeyWatch> changes_;  // that other launchers make
-  std::size_t seen_deaths_ = 0;        // of rounds_
-  // The worker that ended well before the training, which no further round
-  // follows; negative: none.
-  int early_end_ = -1;
-  // Deaths with which the job was to go on, in their order.
-  struct Death {
-    int round;  // the last one that had begun
-    WorkerFailure failure;
-  };
-  std::vector<Death> deaths_;
-  bool is_given_up(int local_rank) const {
-    return rounds_ && slots_[static_cast<std::size_t>(local_rank)].given_up;
-  }
-  std::vector<Slot> slots_;  // by local rank
+  // Where the job re-forms in place; null for another.
+  std::unique_ptr<ElasticHost> elastic_;
 };
 
 }  // namespace lockstep

@@ -25,6 +25,15 @@ std::vector<int> WorkerTable::failed() const {
   return ranks;
 }
 
+std::vector<int> WorkerTable::ended_well() const {
+  std::vector<int> ranks;
+  for (const auto& worker : workers_) {
+    const auto status = worker->process().exit_status();
+    if (status && status->ended_well()) ranks.push_back(worker->local_rank());
+  }
+  return ranks;
+}
+
 std::vector<int> WorkerTable::stopped() const {
   std::vector<int> ranks;
   for (const auto& worker : workers_)

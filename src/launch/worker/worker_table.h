@@ -38,6 +38,8 @@ class WorkerTable {
 
   // The failed workers, in the order of ranks.
   std::vector<int> failed() const;
+  // Those that returned 0.
+  std::vector<int> ended_well() const;
   // The ranks whose process a signal has stopped.
   std::vector<int> stopped() const;
 

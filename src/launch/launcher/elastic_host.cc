@@ -1,5 +1,5 @@
-// The launcher of a job that re-forms in place: what a death leads to. See
-// docs/design/launch.md.
+#include "src/launch/launcher/elastic_host.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,19 +7,13 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/first_line.h"
-#include "src/launch/launcher/launcher.h"
 #include "src/launch/worker/own_store.h"
 #include "src/store/host_address.h"
 
 namespace lockstep {
 
-void Launcher::tell(const std::string& text) {
-  screen_.settle();
-  screen_.print_line(OutputStream::kErr, "lockstep: " + text);
-}
-
-// Of several hosts, the coordinator has begun the first round.
-void Launcher::begin_rounds() {
+ElasticHost::ElasticHost(ElasticHostOptions options, Calls calls)
+    : options_(std::move(options)), calls_(std::move(calls)) {
   const JobEnvironment& job = options_.job;
   const auto store = open_store(
       job.store_url, {.token = job.token, .deadline = kJobStoreAnswers});
@@ -38,7 +32,7 @@ void Launcher::begin_rounds() {
         "was lost for a while\n"
         "  next:    start it here again");
   for (const int id : all.ids) {
-    slots_.push_back({.id = id, .restarts = all.start});
+    slots_.push_back({.id = id, .start = all.start});
     if (job.joins_late) watch_for_ready(slots_.back());
   }
   watch_other_launchers();
@@ -46,35 +40,33 @@ void Launcher::begin_rounds() {
 
 // Calls `call`, which needs the job's store, unless that is gone.
 template <class Call>
-void Launcher::with_rounds(Call call) {
-  if (result_.lost_store) return;
+void ElasticHost::with_rounds(Call call) {
+  if (lost_store_) return;
   try {
     call();
   } catch (const NetworkError& error) {
-    lose_rounds(error);
+    lose_store(error);
   } catch (const Timeout& error) {
-    lose_rounds(error);
+    lose_store(error);
   }
 }
 
-// Without the store the workers cannot go on after a death, nor be replaced.
-void Launcher::lose_rounds(const std::exception& error) {
-  result_.lost_store = true;
+void ElasticHost::lose_store(const std::exception& error) {
+  lost_store_ = true;
   changes_.reset();
   for (Slot& slot : slots_) slot.watch.reset();
-  tell(fmt::format("the job's store is gone: {}; ending the workers",
-                   first_line(error.what())));
-  if (result_.exit_code == 0) result_.exit_code = 1;
-  if (phase_ == Phase::kRunning) end_job();
+  calls_.tell(fmt::format("the job's store is gone: {}; ending the workers",
+                          first_line(error.what())));
+  calls_.lost_store();
 }
 
-void Launcher::watch_for_ready(Slot& slot) {
+void ElasticHost::watch_for_ready(Slot& slot) {
   slot.watch =
       std::make_unique<KeyWatch>(options_.job.store_url, options_.job.token,
                                  std::vector{elastic_ready_key(slot.id)});
 }
 
-void Launcher::watch_other_launchers() {
+void ElasticHost::watch_other_launchers() {
   if (options_.launcher_id.empty()) return;
   changes_ = std::make_unique<KeyWatch>(
       options_.job.store_url, options_.job.token,
@@ -82,19 +74,19 @@ void Launcher::watch_other_launchers() {
                   std::string(kElasticOver)});
 }
 
-void Launcher::note_changes() {
+void ElasticHost::note_changes() {
   changes_.reset();
   with_rounds([this] {
     rounds_->refresh();
     tell_of_lost_launchers();
-    tell_workers();
+    calls_.changed();
     if (rounds_->is_over()) return end_late_replacements();
     watch_other_launchers();
   });
 }
 
 // One launcher of the job does: that of the new round's rank 0.
-void Launcher::tell_of_lost_launchers() {
+void ElasticHost::tell_of_lost_launchers() {
   const std::vector<ElasticDeath>& deaths = rounds_->deaths();
   const int first = rounds_->round().members.front();
   for (; seen_deaths_ < deaths.size(); ++seen_deaths_) {
@@ -102,12 +94,11 @@ void Launcher::tell_of_lost_launchers() {
     if (!death.is_launcher ||
         std::ranges::find(slots_, first, &Slot::id) == slots_.end())
       continue;
-    tell(death.text + "; the job goes on without its ranks");
+    calls_.tell(death.text + "; the job goes on without its ranks");
   }
 }
 
-void Launcher::watch_rounds(PollSet& set) {
-  if (phase_ != Phase::kRunning) return;
+void ElasticHost::watch(PollSet& set) {
   if (changes_)
     set.watch(changes_->descriptor(), POLLIN, [this] { note_changes(); });
   for (const Slot& slot : slots_)
@@ -116,48 +107,33 @@ void Launcher::watch_rounds(PollSet& set) {
                 [this, id = slot.id] { note_ready(id); });
 }
 
-void Launcher::note_ready(int id) {
+void ElasticHost::note_ready(int id) {
   for (Slot& slot : slots_)
     if (slot.id == id) slot.watch.reset();
   with_rounds([&] {
     rounds_->is_ready(id);
-    tell_workers();
+    calls_.changed();
   });
 }
 
-void Launcher::tell_workers() {
-  if (!options_.on_start) return;
-  const JobEnvironment& job = options_.job;
-  RunningWorkers running{
-      .pids = workers_.pids(), .ranks = {}, .world_size = world_size_of(job)};
-  for (int local = 0; local < job.workers; ++local)
-    running.ranks.push_back(job.first_rank + local);
-  if (rounds_) {
-    const std::vector<int>& members = rounds_->round().members;
-    running.world_size = static_cast<int>(members.size());
-    for (std::size_t local = 0; local < slots_.size(); ++local) {
-      const auto member = std::ranges::find(members, slots_[local].id);
-      const bool runs = member != members.end() && !slots_[local].given_up;
-      running.ranks[local] =
-          runs ? static_cast<int>(member - members.begin()) : -1;
-    }
+std::vector<int> ElasticHost::ranks() const {
+  const std::vector<int>& members = rounds_->round().members;
+  std::vector<int> ranks;
+  for (const Slot& slot : slots_) {
+    const auto member = std::ranges::find(members, slot.id);
+    const bool runs = member != members.end() && !slot.given_up;
+    ranks.push_back(runs ? static_cast<int>(member - members.begin()) : -1);
   }
-  options_.on_start(running);
+  return ranks;
 }
 
-std::vector<int> Launcher::ids_that_ended_well() const {
-  std::vector<int> ids;
-  if (!rounds_) return ids;
-  for (const auto& worker : workers_.all()) {
-    const auto status = worker->process().exit_status();
-    if (status && status->ended_well())
-      ids.push_back(slots_[static_cast<std::size_t>(worker->local_rank())].id);
-  }
-  return ids;
+int ElasticHost::world_size() const {
+  return static_cast<int>(rounds_->round().members.size());
 }
 
-void Launcher::note_good_end(int id) {
+void ElasticHost::note_good_end(int local_rank) {
   if (rounds_->is_over()) return;
+  const int id = slot(local_rank).id;
   with_rounds([&] {
     if (!rounds_->ended_well(id)) early_end_ = id;
     end_late_replacements();
@@ -166,64 +142,63 @@ void Launcher::note_good_end(int id) {
 
 // Replacements that have come too late would wait for a round, or still start,
 // when the others have ended.
-void Launcher::end_late_replacements() {
-  for (const auto& worker : workers_.all()) {
-    Slot& slot = slots_[static_cast<std::size_t>(worker->local_rank())];
-    if (!slot.watch) continue;
-    slot.watch.reset();
-    worker->process().signal_group(SIGTERM);
+void ElasticHost::end_late_replacements() {
+  for (std::size_t local = 0; local < slots_.size(); ++local) {
+    if (!slots_[local].watch) continue;
+    slots_[local].watch.reset();
+    calls_.end(static_cast<int>(local));
   }
 }
 
-bool Launcher::goes_on_without(int local_rank) {
+bool ElasticHost::goes_on_without(int local_rank,
+                                  const WorkerFailure& failure) {
   bool goes_on = false;
-  with_rounds([&] { goes_on = decide_about(local_rank); });
+  with_rounds([&] { goes_on = decide_about(local_rank, failure); });
   return goes_on;
 }
 
-bool Launcher::decide_about(int local_rank) {
-  Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
-  slot.watch.reset();
+bool ElasticHost::decide_about(int local_rank, const WorkerFailure& failure) {
+  Slot& dead = slot(local_rank);
+  dead.watch.reset();
   for (;;) {
-    const WorkerFailure failure = failure_of(failed(local_rank));
     const auto decision = rounds_->died(
-        slot.id,
+        dead.id,
         {.text = fmt::format("{} on {}", summary_of(failure), own_host_name()),
          .exit_code = failure.status.exit_code(),
          .lost_a_peer = failure.lost_a_peer});
     if (decision.next == ElasticRounds::Next::kEndJob) {
-      if (!decision.why.empty()) tell("the job ends: " + decision.why);
+      if (!decision.why.empty()) calls_.tell("the job ends: " + decision.why);
       return false;
     }
     if (decision.ended_round > 0)
       deaths_.push_back({decision.ended_round, failure});
     tell_of_death(failure, decision);
-    slot.given_up = decision.next == ElasticRounds::Next::kGoOn;
-    if (slot.given_up) tell_workers();
-    if (slot.given_up || replace(local_rank, decision)) return true;
+    dead.given_up = decision.next == ElasticRounds::Next::kGoOn;
+    if (dead.given_up) calls_.changed();
+    if (dead.given_up || replace(local_rank, decision)) return true;
   }
 }
 
 // Whether the process could be started.
-bool Launcher::replace(int local_rank,
-                       const ElasticRounds::Decision& decision) {
-  Slot& slot = slots_[static_cast<std::size_t>(local_rank)];
-  slot.id = decision.replacement;
-  slot.restarts = decision.start;
+bool ElasticHost::replace(int local_rank,
+                          const ElasticRounds::Decision& decision) {
+  Slot& place = slot(local_rank);
+  place.id = decision.replacement;
+  place.start = decision.start;
   try {
-    workers_.replace(make_worker(local_rank, slot.restarts));
+    calls_.start(local_rank);
   } catch (const std::exception& error) {
-    tell(error.what());
+    calls_.tell(error.what());
     return false;
   }
-  tell_workers();
-  watch_for_ready(slot);
+  calls_.changed();
+  watch_for_ready(place);
   return true;
 }
 
 // A store that is gone with its launcher tells of no group.
-const WorkerFailure* Launcher::unsurvived_death() const try {
-  if (deaths_.empty() || result_.lost_store) return nullptr;
+const WorkerFailure* ElasticHost::unsurvived_death() const try {
+  if (deaths_.empty() || lost_store_) return nullptr;
   rounds_->refresh();
   for (const auto& [round, failure] : deaths_)
     if (!failure.lost_a_peer && !rounds_->has_formed_after(round))
@@ -233,18 +208,17 @@ const WorkerFailure* Launcher::unsurvived_death() const try {
   return nullptr;
 }
 
-// Why the others could not go on.
-void Launcher::tell_of_early_end() {
+void ElasticHost::tell_of_early_end() const {
   const auto slot = std::ranges::find(slots_, early_end_, &Slot::id);
   if (early_end_ < 0 || slot == slots_.end()) return;
-  tell(fmt::format(
+  calls_.tell(fmt::format(
       "rank {} ended with code 0 before elastic::run() had returned: after "
       "that no group forms",
       options_.job.first_rank + (slot - slots_.begin())));
 }
 
-void Launcher::tell_of_death(const WorkerFailure& failure,
-                             const ElasticRounds::Decision& decision) {
+void ElasticHost::tell_of_death(const WorkerFailure& failure,
+                                const ElasticRounds::Decision& decision) {
   const std::string what =
       decision.next == ElasticRounds::Next::kReplace
           ? fmt::format(
@@ -253,7 +227,7 @@ void Launcher::tell_of_death(const WorkerFailure& failure,
       : rounds_->is_over()
           ? "it came too late for the training, which has ended"
           : "the job goes on without it";
-  tell(fmt::format("{}; {}", summary_of(failure), what));
+  calls_.tell(fmt::format("{}; {}", summary_of(failure), what));
 }
 
 }  // namespace lockstep
