@@ -1,6 +1,6 @@
 # CMake functions for layers, programs and fuzz targets.
 #
-#   lockstep_layer(NAME [USES layer…] [LIBRARIES library…])
+#   lockstep_layer(NAME [USES layer…] [LIBRARIES library…] [TESTS_SHARE_PROCESSES])
 #     Declares the layer in the current folder: target lockstep_NAME, alias
 #     lockstep::NAME, installed and exported with its public headers, which are
 #     include/lockstep/NAME/*.h. The names of files select their use:
@@ -14,6 +14,9 @@
 #       other files  are the library
 #     USES names the layers that this one may include; scripts/check_layers
 #     compares them with the table in docs/design/architecture.md.
+#     Each test runs in a process of its own, since tests fork, send signals and
+#     end processes. With TESTS_SHARE_PROCESSES the tests of a suite run in one
+#     process: a program that includes LibTorch takes half a second to start.
 #     LIBRARIES stay private, except lockstep::libtorch; the installed layer names
 #     their files. The target NAME_tests builds the layer's tests.
 #
@@ -115,7 +118,8 @@ function(lockstep_library_files result)
 endfunction()
 
 function(lockstep_layer name)
-  cmake_parse_arguments(PARSE_ARGV 1 layer "" "" "USES;LIBRARIES")
+  cmake_parse_arguments(PARSE_ARGV 1 layer "TESTS_SHARE_PROCESSES" ""
+                        "USES;LIBRARIES")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
   file(GLOB_RECURSE internal CONFIGURE_DEPENDS "*.h")
   list(FILTER internal EXCLUDE REGEX "/(testing|plugin)/|_test\\.h$")
@@ -192,12 +196,34 @@ function(lockstep_layer name)
       lockstep_use_torch(${target}_test)
     endif()
     add_dependencies(${name}_tests ${target}_test)
-    gtest_discover_tests(
-      ${target}_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS ${name})
+    if(layer_TESTS_SHARE_PROCESSES)
+      lockstep_discover_suites(${target}_test ${name})
+    else()
+      gtest_discover_tests(
+        ${target}_test DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
+        PROPERTIES TIMEOUT 600 LABELS ${name})
+    endif()
   endif()
   foreach(source ${fuzzers})
     lockstep_fuzzer(${name} "${source}" ${layer_LIBRARIES})
   endforeach()
+endfunction()
+
+# lockstep_discover_suites(TARGET LABEL): one test for each suite of a GoogleTest
+# program, listed when the program has been built.
+function(lockstep_discover_suites target label)
+  set(file "${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake")
+  set(include_file "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake")
+  add_custom_command(
+    TARGET ${target} POST_BUILD BYPRODUCTS "${file}"
+    COMMAND "${CMAKE_COMMAND}" -D PROGRAM=$<TARGET_FILE:${target}>
+            -D FILE=${file} -D LABEL=${label} -P
+            "${PROJECT_SOURCE_DIR}/cmake/discover_suites.cmake"
+    VERBATIM)
+  file(WRITE "${include_file}"
+       "if(EXISTS \"${file}\")\n  include(\"${file}\")\nelse()\n"
+       "  add_test(${target}_NOT_BUILT ${target}_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${include_file}")
 endfunction()
 
 # lockstep_fuzzer(LAYER SOURCE library…): the program lockstep_STEM, where STEM

@@ -307,6 +307,19 @@ class Skips(Machine):
         self.assert_refused("Cuda.Adds", "LibTorch has a CUDA of its own",
                             "CUDA of its own")
 
+    def test_of_one_test_of_a_suite_in_one_process_is_a_failure(self):
+        self.add_test("Cuda", "[ RUN      ] Cuda.Adds\n[       OK ] Cuda.Adds (0 ms)\n"
+                      "[ RUN      ] Cuda.Copies\n" + gtest("no GPU"))
+        self.assert_refused("Cuda.Copies", "no GPU", "^Cuda.Copies$")
+
+    def test_are_sought_in_the_suite_of_a_test_without_a_name(self):
+        self.add_test("Cuda", "all of the suite\n")
+        self.add_test("Other", "not these\n")
+        result = self.run_script("dev", "test", "Cuda.Copies",
+                                 LOCKSTEP_TORCH=str(self.torch))
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        self.assertIn("out of 1", result.stdout)
+
     def test_of_programs_are_failures(self):
         self.add_test("golden.a", "skipped: LOCKSTEP_PYTHON is not set\n", 77,
                       "SKIP_RETURN_CODE 77")

@@ -156,8 +156,8 @@ void HostGroup::wait(const Work& work) {
 
 void HostGroup::wait(WireCore& core, const Work& work, Deadline deadline) {
   core.waits_inside([this, work] { return missing(work); });
-  WireCore::Vigil vigil(core, deadline);
-  *meanwhile_ = [&vigil] { vigil.check_others(); };
+  WireCore::PeerWatch watch(core, deadline);
+  *meanwhile_ = [&watch] { watch.check_others(); };
   const Cleared cleared{*meanwhile_};
   wait(work);
   core.waits_inside(nullptr);

@@ -50,7 +50,7 @@ class HostGroup {
   void wait(const Work& work);
   // The same in an operation of the whole group, `core`, whose missing() names
   // the ranks that `work` waits for meanwhile. Throws too when the whole group
-  // has ended elsewhere (WireCore::Vigil).
+  // has ended elsewhere (WireCore::PeerWatch).
   void wait(WireCore& core, const Work& work, Deadline deadline);
 
   // Returns when no thread touches the memory of `work` any more. `work` may

@@ -225,7 +225,7 @@ void MessageMatcher::deliver(const Kept& envelope, const Pointer& receive) {
       const std::byte* const from =
           context_.heaps->at(envelope.from, envelope.piece);
       LOCKSTEP_CHECK(from != nullptr && envelope.piece.bytes == buffer.bytes(),
-                     "a envelope names memory outside its sender's heap");
+                     "an envelope names memory outside its sender's heap");
       std::memcpy(buffer.data, from, buffer.bytes());
       // The sender marks that it gives up before its memory changes: a receiver
       // that finds it present now has copied the sent bytes.

@@ -1,9 +1,9 @@
 // Messages between two ranks of a shared-memory group.
 //
-// A sender announces each message with a envelope in the channel to the
+// A sender announces each message with an envelope in the channel to the
 // receiver. A small message is in the envelope; a larger one lies in the
 // sender's heap, from which the receiver copies it, or is streamed through the
-// channel once the receiver asks for it. Letters are matched with receives by
+// channel once the receiver asks for it. Messages are matched with receives by
 // source and tag, in order; envelopes without a receive are kept, so that they
 // do not block others.
 //
@@ -61,7 +61,7 @@ class MessageMatcher {
     std::deque<std::uint64_t> receipts;  // for which the channel had no room
     std::deque<Pointer> streaming;
   };
-  // A envelope without a matching receive.
+  // An envelope without a matching receive.
   struct Kept {
     int from = 0;
     std::uint64_t number = 0;

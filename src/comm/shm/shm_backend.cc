@@ -126,7 +126,7 @@ class ShmBackend : public Backend,
   void look_for_deaths() LOCKSTEP_REQUIRES(progress_lock_);
   bool try_advance();
   std::uint64_t tend();
-  void check_flights();
+  void check_in_flight();
   // Lives while a thread waits, so that the progress thread need not wake.
   class Attended {
    public:
@@ -394,13 +394,13 @@ std::uint64_t ShmBackend::tend() {
   const std::uint64_t state = state_of_flights();
   if (state == 0 || Deadline::Clock::now() < next_look_) return state;
   next_look_ = Deadline::Clock::now() + check_interval_;
-  check_flights();
+  check_in_flight();
   return state;
 }
 
 // Checks the deadlines, and the peers, of the operations that may be the first
 // to fail.
-void ShmBackend::check_flights() {
+void ShmBackend::check_in_flight() {
   const std::uint64_t oldest = collectives_.completed() + 1;
   if (is_in_flight(oldest))
     check_peers(collective(oldest), collective(oldest).deadline(),
@@ -472,7 +472,7 @@ std::exception_ptr ShmBackend::wait_until_settled(
           limit.remaining(), nanoseconds(1), nanoseconds(check_interval_));
       if (bell_.wait(ready, timeout)) continue;
       check_peers(target, limit, begun, &announced);
-      check_flights();
+      check_in_flight();
       if (auto told = target.call_meanwhile()) return told;
     }
     if (target.complete()) announced.end();

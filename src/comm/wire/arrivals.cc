@@ -28,15 +28,15 @@ void Arrivals::expect(WireCore::Request& request) {
 
 void Arrivals::wait(WireCore::Request& request, Deadline deadline) {
   if (!request.done()) {
-    WireCore::Vigil vigil(core_, deadline);
-    const auto nap = [&] {
+    WireCore::PeerWatch watch(core_, deadline);
+    const auto pause_time = [&] {
       return std::chrono::duration_cast<microseconds>(
           std::clamp<Deadline::Clock::duration>(deadline.remaining(), 0us,
                                                 kNap));
     };
-    while (!request.wait(nap())) {
+    while (!request.wait(pause_time())) {
       note();
-      vigil.check();
+      watch.check();
     }
   }
   if (std::erase(pending_, &request) > 0) core_.arrived(request.peer());

@@ -127,13 +127,13 @@ class Stream {
 // Waits for the next message of one stream. Meanwhile the other streams have a
 // window of messages in flight.
 void wait_for_any(WireCore& core, std::list<Stream>& streams,
-                  WireCore::Vigil& vigil) {
+                  WireCore::PeerWatch& watch) {
   constexpr auto kTimeout = 2ms;
   if (!streams.front().oldest().wait(kTimeout)) {
     std::vector<int> peers;
     for (Stream& stream : streams) peers.push_back(stream.oldest().peer());
     core.held_up_by(std::move(peers));
-    vigil.check();
+    watch.check();
   }
   // Next time it waits for another stream.
   streams.splice(streams.end(), streams, streams.begin());
@@ -152,12 +152,12 @@ void exchange_blocks(WireCore& core, const Routes& routes, int tag,
     streams.emplace_back(core, Stream::Direction::kOut, to,
                          routes.outgoing(to));
   }
-  WireCore::Vigil vigil(core, deadline);
+  WireCore::PeerWatch watch(core, deadline);
   while (true) {
     for (Stream& stream : streams) stream.advance(tag);
     std::erase_if(streams, [](const Stream& s) { return s.finished(); });
     if (streams.empty()) return;
-    wait_for_any(core, streams, vigil);
+    wait_for_any(core, streams, watch);
   }
 }
 

@@ -96,18 +96,18 @@ WireCore::WireCore(const WireCore& same, const GroupIdentity& identity,
 
 WireCore::~WireCore() { leave(); }
 
-WireCore::Vigil::Vigil(WireCore& core, Deadline deadline)
+WireCore::PeerWatch::PeerWatch(WireCore& core, Deadline deadline)
     : core_(core),
       deadline_(deadline),
       next_look_(begun_ + kStoreCheckInterval),
       next_check_of_needed_(begun_ + kPeerCheckInterval) {}
 
-WireCore::Vigil::Vigil(WireCore& core, Deadline deadline, int peer)
-    : Vigil(core, deadline) {
+WireCore::PeerWatch::PeerWatch(WireCore& core, Deadline deadline, int peer)
+    : PeerWatch(core, deadline) {
   peer_ = peer;
 }
 
-void WireCore::Vigil::check() {
+void WireCore::PeerWatch::check() {
   if (deadline_.expired()) {
     check_needed();  // a rank that is gone is the cause, not one that is late
     throw WaitExpired();
@@ -115,14 +115,14 @@ void WireCore::Vigil::check() {
   check_others();
 }
 
-void WireCore::Vigil::check_needed() {
+void WireCore::PeerWatch::check_needed() {
   // Threads that wait for messages do not touch the collective's requests.
   if (peer_) return;
   for (auto* each = core_.needed_; each != nullptr; each = each->outer_)
     each->check_();
 }
 
-void WireCore::Vigil::check_others() {
+void WireCore::PeerWatch::check_others() {
   const auto now = Deadline::Clock::now();
   if (now >= next_check_of_needed_) {
     next_check_of_needed_ = now + kPeerCheckInterval;
@@ -141,7 +141,7 @@ std::optional<Fault> WireCore::look_for_fault(Deadline deadline) {
   return fault;
 }
 
-void WireCore::Vigil::check_peers() {
+void WireCore::PeerWatch::check_peers() {
   // No connection may tell of a rank of this host.
   if (peer_ == kAnySource && core_.host_.check) core_.host_.check();
   // A store that does not answer does not outlast the wait.
@@ -157,7 +157,7 @@ void WireCore::Vigil::check_peers() {
 }
 
 // Only the store can tell that such a rank has died.
-void WireCore::Vigil::look_for_unseen_deaths(Deadline deadline) {
+void WireCore::PeerWatch::look_for_unseen_deaths(Deadline deadline) {
   const Parts& parts = core_.parts_;
   if (peer_ || core_.needed_ == nullptr || parts.ended_keys.empty()) return;
   const std::vector<int> ranks = core_.needed_->unseen();
@@ -175,7 +175,7 @@ void WireCore::Vigil::look_for_unseen_deaths(Deadline deadline) {
 }
 
 // One call to the store while all ranks are alive.
-void WireCore::Vigil::look_for_deaths(Deadline deadline) {
+void WireCore::PeerWatch::look_for_deaths(Deadline deadline) {
   const Parts& parts = core_.parts_;
   const std::vector<int> ranks = awaited();
   std::vector<int> alive = ranks;
@@ -203,7 +203,7 @@ void WireCore::Vigil::look_for_deaths(Deadline deadline) {
 
 // Only the time of this wait counts: between waits a rank does not call the
 // store.
-void WireCore::Vigil::check_store() const {
+void WireCore::PeerWatch::check_store() const {
   const auto silent = core_.parts_.fault->silent_since();
   if (!silent) return;
   const auto waited = Deadline::Clock::now() - std::max(*silent, begun_);
@@ -221,7 +221,7 @@ void WireCore::Vigil::check_store() const {
       std::chrono::duration<double>(patience).count()));
 }
 
-std::vector<int> WireCore::Vigil::awaited() const {
+std::vector<int> WireCore::PeerWatch::awaited() const {
   if (!peer_) return core_.missing();
   return *peer_ == kAnySource ? core_.others() : std::vector<int>{*peer_};
 }
@@ -236,7 +236,7 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
   const auto is_done = [](Request* request) { return request->done(); };
   auto next = std::ranges::find_if_not(requests, is_done);
   if (next == requests.end()) return;
-  Vigil vigil(*this, deadline);
+  PeerWatch watch(*this, deadline);
   while (next != requests.end()) {
     std::vector<int> peers;
     for (Request* request : std::span(next, requests.end()))
@@ -245,7 +245,7 @@ void WireCore::wait_for_all(std::span<Request* const> requests,
     const auto timeout = std::clamp<Deadline::Clock::duration>(
         deadline.remaining(), 0us, kPeerCheckInterval);
     if (!(*next)->wait(std::chrono::duration_cast<microseconds>(timeout)))
-      vigil.check();
+      watch.check();
     next = std::find_if_not(next, requests.end(), is_done);
   }
 }

@@ -86,13 +86,13 @@ class WireCore {
   Scratch& scratch() { return scratch_; }
 
   // Checks the group's state during a long wait.
-  class Vigil {
+  class PeerWatch {
    public:
     // For a wait for the ranks that expect() named.
-    Vigil(WireCore& core, Deadline deadline);
+    PeerWatch(WireCore& core, Deadline deadline);
     // For a wait for a message to or from `peer`; with kAnySource, for all
     // other ranks until none is left.
-    Vigil(WireCore& core, Deadline deadline, int peer);
+    PeerWatch(WireCore& core, Deadline deadline, int peer);
     // Throws when the deadline has passed, and what check_others() throws.
     void check();
     // At intervals it checks whether a message of Needed cannot come, or
@@ -144,7 +144,7 @@ class WireCore {
     Needed& operator=(const Needed&) = delete;
 
    private:
-    friend class Vigil;
+    friend class PeerWatch;
     std::vector<int> unseen() const {
       if (unseen_) return unseen_();
       return outer_ == nullptr ? std::vector<int>{} : outer_->unseen();

@@ -16,9 +16,9 @@ using std::chrono::microseconds;
 
 // How long one wait for a message lasts. While several messages may come, or
 // other threads wait, it is short at first and then longer.
-constexpr microseconds kShortestNap = 100us;
-constexpr microseconds kLongestNap = 2ms;
-constexpr microseconds kLoneNap = 20ms;
+constexpr microseconds kShortestPause = 100us;
+constexpr microseconds kLongestPause = 2ms;
+constexpr microseconds kLonePause = 20ms;
 // How long messages stay pending without a waiting thread before the background
 // thread advances them.
 constexpr microseconds kUnwatched = 500us;
@@ -56,14 +56,14 @@ void WireMessageMatcher::open_inbox(int from) {
 }
 
 WireMessageMatcher::~WireMessageMatcher() {
-  std::thread postman;
+  std::thread progress_thread;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
-    postman.swap(postman_);
-    postman_wakes_.notify_all();
+    progress_thread.swap(progress_thread_);
+    progress_wakes_.notify_all();
   }
-  if (postman.joinable()) postman.join();
+  if (progress_thread.joinable()) progress_thread.join();
   watch_.reset();
   // An envelope that comes now must not be written to the freed slots.
   core_.transport().leave();
@@ -97,33 +97,33 @@ void WireMessageMatcher::post(const Pointer& message) {
     }
     if (!settled(*message)) moving_.push_back(message);
   }
-  call_postman();
+  wake_progress_thread();
 }
 
 // A message that this rank has begun must arrive even while this rank waits for
 // another operation: its peer may be unable to continue before.
-void WireMessageMatcher::call_postman() {
+void WireMessageMatcher::wake_progress_thread() {
   if (is_idle() || stopping_) return;
-  if (!postman_.joinable())
-    postman_ =
-        try_start_thread(core_.identity().name, [this] { run_postman(); });
+  if (!progress_thread_.joinable())
+    progress_thread_ = try_start_thread(core_.identity().name,
+                                        [this] { run_progress_thread(); });
   else if (parked_)
-    postman_wakes_.notify_one();
+    progress_wakes_.notify_one();
 }
 
 // Only polls, so that a thread that begins to wait is not delayed by it.
-void WireMessageMatcher::run_postman() {
+void WireMessageMatcher::run_progress_thread() {
   MutexLock lock(mutex_);
-  microseconds nap = kUnwatched;
+  microseconds pause_time = kUnwatched;
   while (!stopping_) {
     parked_ = is_idle();
     if (parked_) {
-      postman_wakes_.wait(lock);
-      nap = kUnwatched;
+      progress_wakes_.wait(lock);
+      pause_time = kUnwatched;
       parked_ = false;
     }
-    postman_wakes_.wait_for(lock, nap);
-    nap = std::min(2 * nap, kLongestNap);
+    progress_wakes_.wait_for(lock, pause_time);
+    pause_time = std::min(2 * pause_time, kLongestPause);
     if (!stopping_ && waiters_ == 0 && !pumped_) advance();
     report_misfit();
     report_overdue();
@@ -327,13 +327,13 @@ WireCore::Request* WireMessageMatcher::request_to_wait_for(
 bool WireMessageMatcher::done(const Pointer& message) {
   const MutexLock lock(mutex_);
   if (!pumped_ && !settled(*message)) advance();
-  if (misfit_) call_postman();
+  if (misfit_) wake_progress_thread();
   return settled(*message);
 }
 
 void WireMessageMatcher::wait(const Pointer& message, Deadline deadline) {
-  WireCore::Vigil vigil(core_, deadline, message->operation.peer);
-  microseconds nap = kShortestNap;
+  WireCore::PeerWatch watch(core_, deadline, message->operation.peer);
+  microseconds pause_time = kShortestPause;
   ++waiters_;
   const std::shared_ptr<void> leaving(nullptr, [&](void*) { --waiters_; });
   MutexLock lock(mutex_);
@@ -342,10 +342,10 @@ void WireMessageMatcher::wait(const Pointer& message, Deadline deadline) {
     report_misfit();
     if (settled(*message)) break;
     const bool alone = waiters_ == 1 && message->operation.peer != kAnySource;
-    doze(lock, *message, alone ? kLoneNap : nap);
-    nap = std::min(2 * nap, kLongestNap);
+    pause(lock, *message, alone ? kLonePause : pause_time);
+    pause_time = std::min(2 * pause_time, kLongestPause);
     lock.unlock();
-    vigil.check();
+    watch.check();
     lock.lock();
   }
   changed_.notify_all();
@@ -361,7 +361,7 @@ void WireMessageMatcher::stop(const std::exception_ptr& error) {
   for (const Pointer& message : ended) message->error = error;
   changed_.notify_all();
   // A closed transport may still copy the data of a request. A thread that
-  // waits for a request returns within a nap.
+  // waits for a request returns within a pause.
   while (pumped_) changed_.wait(lock);
   for (const Pointer& message : ended) {
     message->envelope_request.reset();
@@ -371,10 +371,10 @@ void WireMessageMatcher::stop(const std::exception_ptr& error) {
 
 // Waits a while for the next request of `message`, or for the thread that
 // advances all messages.
-void WireMessageMatcher::doze(MutexLock& lock, WireMessage& message,
-                              microseconds timeout) {
+void WireMessageMatcher::pause(MutexLock& lock, WireMessage& message,
+                               microseconds timeout) {
   if (pumped_) {
-    changed_.wait_for(lock, kLoneNap);
+    changed_.wait_for(lock, kLonePause);
     return;
   }
   WireCore::Request* const request = request_to_wait_for(message);

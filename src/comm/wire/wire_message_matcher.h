@@ -121,15 +121,15 @@ class WireMessageMatcher {
   bool is_idle() const LOCKSTEP_REQUIRES(mutex_) {
     return wanted_.empty() && moving_.empty() && !misfit_;
   }
-  void call_postman() LOCKSTEP_REQUIRES(mutex_);
+  void wake_progress_thread() LOCKSTEP_REQUIRES(mutex_);
   void advance() LOCKSTEP_REQUIRES(mutex_);
   void advance(WireMessage& message) LOCKSTEP_REQUIRES(mutex_);
   // Null if its rank is not connected yet.
   WireCore::Request* request_to_wait_for(WireMessage& message)
       LOCKSTEP_REQUIRES(mutex_);
-  void doze(MutexLock& lock, WireMessage& message,
-            std::chrono::microseconds timeout) LOCKSTEP_REQUIRES(mutex_);
-  void run_postman();
+  void pause(MutexLock& lock, WireMessage& message,
+             std::chrono::microseconds timeout) LOCKSTEP_REQUIRES(mutex_);
+  void run_progress_thread();
   static bool settled(const WireMessage& message);
 
   WireCore& core_;
@@ -148,11 +148,11 @@ class WireMessageMatcher {
   // A receive whose message does not fit, until fail_ knows it.
   Pointer misfit_ LOCKSTEP_GUARDED_BY(mutex_);
 
-  std::condition_variable_any postman_wakes_;
+  std::condition_variable_any progress_wakes_;
   bool parked_ LOCKSTEP_GUARDED_BY(mutex_) = false;
   Deadline::Clock::time_point next_check_ LOCKSTEP_GUARDED_BY(mutex_);
   bool stopping_ LOCKSTEP_GUARDED_BY(mutex_) = false;
-  std::thread postman_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::thread progress_thread_ LOCKSTEP_GUARDED_BY(mutex_);
   std::optional<MessageTransport::ConnectionWatch> watch_;
 };
 

@@ -17,8 +17,8 @@ using std::chrono::microseconds;
 
 constexpr auto kSpin = 30us;
 constexpr auto kYield = 1ms;
-constexpr auto kLongestNapOfWaiters = 2ms;
-constexpr auto kLongestNap = 20ms;
+constexpr auto kLongestPauseOfWaiters = 2ms;
+constexpr auto kLongestPause = 20ms;
 // How long the other processes may take to initialise MPI, once all ranks of a
 // group have met in the store.
 constexpr auto kInitPatience = 1min;
@@ -151,8 +151,8 @@ void MpiEngine::sleep(Clock::duration idle) {
   sleep_ = Sleep::kShort;
   const bool attended = attended_.exchange(false) || waiters_ > 0;
   if (!attended) sleep_ = Sleep::kLong;
-  const auto longest = attended ? Clock::duration(kLongestNapOfWaiters)
-                                : Clock::duration(kLongestNap);
+  const auto longest = attended ? Clock::duration(kLongestPauseOfWaiters)
+                                : Clock::duration(kLongestPause);
   if (expected_ || (!attended && attended_)) {
     // Poll at intervals.
   } else if (!stopping_ && (router_.has_failed() || !router_.is_busy())) {
