@@ -34,10 +34,10 @@ def run(*command, cwd=None, **variables):
                           text=True, check=False)
 
 
-def readme_project(how):
-    """The CMakeLists.txt of the README that uses Lockstep by `how`."""
-    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    block, = (block for block in re.findall(r"(?ms)^```cmake\n(.*?)^```$", readme)
+def project_of_the_guide(how):
+    """The guide's CMakeLists.txt that uses Lockstep by `how`."""
+    guide = (REPOSITORY / "docs/guides/install.md").read_text(encoding="utf-8")
+    block, = (block for block in re.findall(r"(?ms)^```cmake\n(.*?)^```$", guide)
               if how in block)
     return block
 
@@ -104,7 +104,7 @@ class Installed(WithSmallData):
         text = config.read_text()
         missing = self.libraries()[0]
         (copy / config.name).write_text(text.replace(missing, "/lib/gone.so.1"))
-        (self.empty / "CMakeLists.txt").write_text(readme_project("find_package"))
+        (self.empty / "CMakeLists.txt").write_text(project_of_the_guide("find_package"))
         result = run("cmake", "-S", self.empty, "-B", self.folder / "build",
                      f"-Dlockstep_DIR={copy}", *FLAGS)
         self.assertNotEqual(result.returncode, 0)
@@ -134,8 +134,8 @@ class Installed(WithSmallData):
             if not link.isidentifier() and not (page.parent / link).exists()]
         self.assertEqual(lead_nowhere, [])
 
-    def test_is_found_by_the_readmes_lines(self):
-        (self.empty / "CMakeLists.txt").write_text(readme_project("find_package"))
+    def test_is_found_by_the_guides_lines(self):
+        (self.empty / "CMakeLists.txt").write_text(project_of_the_guide("find_package"))
         shutil.copy(REPOSITORY / "examples/quickstart.cc", self.empty)
         result = run("cmake", "-S", self.empty, "-B", self.folder / "build",
                      f"-DCMAKE_PREFIX_PATH={self.prefix}", *FLAGS)
@@ -189,7 +189,7 @@ class Subproject(unittest.TestCase):
         self.assertEqual(built.returncode, 0, built.stdout + built.stderr)
         self.assertEqual(run(self.build / "own").stdout, "2\n")
 
-    def test_is_a_part_by_the_readmes_lines(self):
+    def test_is_a_part_by_the_guides_lines(self):
         for how, flags in (
                 ("add_subdirectory", ()),
                 # A clone that is there already, so that nothing is fetched.
@@ -198,7 +198,7 @@ class Subproject(unittest.TestCase):
             with self.subTest(how):
                 project = self.build / how
                 project.mkdir()
-                (project / "CMakeLists.txt").write_text(readme_project(how))
+                (project / "CMakeLists.txt").write_text(project_of_the_guide(how))
                 (project / "lockstep").symlink_to(REPOSITORY)
                 shutil.copy(REPOSITORY / "examples/quickstart.cc", project)
                 result = run("cmake", "-S", project, "-B", project / "build",
