@@ -7,6 +7,7 @@
 #include <chrono>
 #include <optional>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -172,9 +173,9 @@ class MeetingStore : public ForwardingStore {
   std::size_t wait_any(std::span<const std::string> keys, Deadline deadline,
                        const Cancellation* cancellation) override {
     if (formed_) return target().wait_any(keys, deadline, cancellation);
-    const std::size_t found = watch(keys, deadline, cancellation);
-    if (found > wills_.size()) return found - wills_.size() - 1;
-    heed(found);
+    const Seen seen = watch(keys, deadline, cancellation);
+    if (const auto* key = std::get_if<KeyIsSet>(&seen)) return key->index;
+    heed(seen);
     LOCKSTEP_CHECK(false, "a group formed without one of its ranks");
     return 0;
   }
@@ -190,13 +191,13 @@ class MeetingStore : public ForwardingStore {
   // Waits for the verdict, which takes precedence over a rank that ends after
   // it. Returns whether it came; throws if the group did not form.
   bool await_verdict(Deadline deadline) {
-    std::size_t found = 0;
+    std::optional<Seen> seen;
     try {
-      found = watch({}, deadline, nullptr);
+      seen = watch({}, deadline, nullptr);
     } catch (const Timeout&) {
       return false;
     }
-    heed(found);
+    heed(*seen);
     return true;
   }
 
@@ -230,11 +231,21 @@ class MeetingStore : public ForwardingStore {
   }
 
  private:
-  // Waits for the verdict (0), the end of rank ranks_[i - 1] (i), or a key of
-  // `keys` (the numbers from wills_.size() + 1 on). The wait has as many keys
-  // as the group has ranks only once some rank of the job has ended.
-  std::size_t watch(std::span<const std::string> keys, Deadline deadline,
-                    const Cancellation* cancellation) {
+  // What a wait has seen first.
+  struct Verdict {};
+  struct RankEnded {
+    int rank;
+  };
+  struct KeyIsSet {
+    std::size_t index;
+  };
+  using Seen = std::variant<Verdict, RankEnded, KeyIsSet>;
+
+  // Waits for the verdict, the end of another rank, or one of `keys`. The wait
+  // has as many keys as the group has ranks only once some rank of the job has
+  // ended.
+  Seen watch(std::span<const std::string> keys, Deadline deadline,
+             const Cancellation* cancellation) {
     while (true) {
       std::vector<std::string> all{verdict_key_};
       const bool watches_each = watches_each_;
@@ -245,16 +256,17 @@ class MeetingStore : public ForwardingStore {
       const std::size_t own = all.size();
       all.insert(all.end(), keys.begin(), keys.end());
       const std::size_t found = target().wait_any(all, deadline, cancellation);
-      if (found >= own) return found - own + wills_.size() + 1;
-      if (found == 0 || watches_each) return found;
+      if (found >= own) return KeyIsSet{found - own};
+      if (found == 0) return Verdict{};
+      if (watches_each) return RankEnded{ranks_[found - 1]};
       watches_each_ = true;
     }
   }
 
-  // Throws the error that the key with this number stands for, if it is one.
-  void heed(std::size_t number) {
-    if (number > 0)
-      throw_fault(end_of(identity_, ranks_[number - 1]), identity_);
+  // Throws the error for which `seen` stands, if it is one.
+  void heed(const Seen& seen) {
+    if (const auto* ended = std::get_if<RankEnded>(&seen))
+      throw_fault(end_of(identity_, ended->rank), identity_);
     if (const auto fault = decode(target().get(verdict_key(), kStoreAnswers)))
       throw_fault(*fault, identity_);
   }
