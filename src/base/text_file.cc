@@ -60,15 +60,14 @@ std::string read_text_file(const fs::path& path, std::size_t most_bytes) {
 }
 
 std::string read_regular_file(const fs::path& path, std::size_t most_bytes) {
+  std::string text(most_bytes, '\0');
   const int file =
       ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return {};
-  std::string text;
   struct stat status {};
+  std::size_t size = 0;
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) &&
-      std::cmp_less_equal(status.st_size, most_bytes)) {
-    text.resize(most_bytes);
-    std::size_t size = 0;
+      std::cmp_less_equal(status.st_size, most_bytes))
     while (size < text.size()) {
       const ssize_t count =
           ::pread(file, text.data() + size, text.size() - size,
@@ -76,9 +75,8 @@ std::string read_regular_file(const fs::path& path, std::size_t most_bytes) {
       if (count <= 0) break;
       size += static_cast<std::size_t>(count);
     }
-    text.resize(size);
-  }
   ::close(file);
+  text.resize(size);
   return text;
 }
 

@@ -3,9 +3,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <system_error>
-#include <utility>
 
-#include "src/base/log.h"
 #include "src/base/name_table.h"
 #include "src/base/text_file.h"
 
@@ -35,9 +33,9 @@ FaultNote note_in(const Json& object) {
 
 }  // namespace
 
-void write_fault_note(const fs::path& file, const FaultNote& note) noexcept
+bool write_fault_note(const fs::path& file, const FaultNote& note) noexcept
     try {
-  if (file.empty() || fs::exists(file)) return;
+  if (file.empty() || fs::exists(file)) return false;
   Json object;
   object["format"] = kFormat;
   object["version"] = kVersion;
@@ -46,8 +44,9 @@ void write_fault_note(const fs::path& file, const FaultNote& note) noexcept
   object["operation"] = note.operation;
   replace_text_file(
       file, object.dump(1, ' ', false, Json::error_handler_t::replace) + "\n");
-} catch (const std::exception& error) {
-  log(LogLevel::kDebug, error.what());
+  return true;
+} catch (const std::exception&) {
+  return false;
 }
 
 void remove_fault_note(const fs::path& file) noexcept {

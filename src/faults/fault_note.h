@@ -2,9 +2,10 @@
 // rank, so that the launcher blames the other one.
 //
 // A rank writes the note before an error that another rank has caused leaves a
-// call of Lockstep, and removes it when it goes on in a new default group. The
-// launcher reads it when the rank has ended. docs/formats/fault_note.md
-// describes the file.
+// call of Lockstep, and removes it when it goes on: in a new default group, or,
+// if the error has not ended the group, with a further operation. The launcher
+// reads it when the rank has ended. docs/formats/fault_note.md describes the
+// file.
 //
 // Threads: any thread; one process at a time writes a file.
 // Errors:  none: without a note the launcher judges by the ends of the
@@ -32,8 +33,8 @@ struct FaultNote {
 
 // An empty `file` means that no launcher reads notes: nothing is written. A
 // note that the file holds already stays, since the first error is the cause of
-// later ones.
-void write_fault_note(const std::filesystem::path& file,
+// later ones. Returns whether the file has this note.
+bool write_fault_note(const std::filesystem::path& file,
                       const FaultNote& note) noexcept;
 
 // Removes the note, if there is one.

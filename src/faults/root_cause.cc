@@ -38,6 +38,19 @@ std::optional<FaultNote> note_of(const std::exception_ptr& error) {
 }  // namespace
 
 std::size_t root_cause(std::span<const RankEnd> ends) {
+  const auto is_consequence = [](const RankEnd& end) {
+    return end.note.has_value();
+  };
+  const auto is_named = [&](const RankEnd& end) {
+    return end.rank >= 0 &&
+           std::ranges::any_of(ends, [&](const RankEnd& other) {
+             return other.note->culprit == end.rank;
+           });
+  };
+  if (std::ranges::all_of(ends, is_consequence))
+    if (const auto named = std::ranges::find_if(ends, is_named);
+        named != ends.end())
+      return static_cast<std::size_t>(named - ends.begin());
   return static_cast<std::size_t>(std::ranges::min_element(ends, {}, order_of) -
                                   ends.begin());
 }

@@ -57,6 +57,17 @@ TEST(RootCause, IsTheFirstToEndIfAllAreConsequences) {
       cause_of({missed_a_peer(exited(1)), missed_a_peer(killed(SIGKILL))}), 0);
 }
 
+TEST(RootCause, IsTheRankThatOthersNameIfAllAreConsequences) {
+  std::vector<RankEnd> ends(3, missed_a_peer(exited(1)));
+  for (int i = 0; i < 3; ++i) {
+    ends[static_cast<std::size_t>(i)].rank = i + 4;
+    ends[static_cast<std::size_t>(i)].note->culprit = 5;
+  }
+  EXPECT_EQ(cause_of(ends), 1);
+  ends[1].rank = -1;
+  EXPECT_EQ(cause_of(ends), 0);
+}
+
 TEST(RootCause, MayComeLateWhileAllAreConsequences) {
   const auto time_for = [](const std::vector<RankEnd>& ends) {
     return time_for_cause(ends);

@@ -17,9 +17,11 @@ FILES = {
     "src/high/sum_test.cc": '#include "src/high/sum.h"\nTEST_P(Sum, Adds) {}\n',
     "src/other/word_test.cc": "#include <lockstep/low/shown.h>\nTEST_F(Word, Is) {}\n",
     "tests/whole/whole_test.py": "",
+    "tests/program/command.h": "",
+    "tests/program/run_test.cc": '#include "command.h"\nTEST(Run, Ends) {}\n',
     "CMakeLists.txt": "",
 }
-NAMES = ("Number.Adds", "All/Sum.Adds/Few", "Sum", "Word.Is", "Words.Are", "whole.a")
+NAMES = ("Number.Adds", "All/Sum.Adds/Few", "Sum", "Word.Is", "Words.Are", "whole.a", "Run.Ends")
 
 
 class ChangedTests(unittest.TestCase):
@@ -67,6 +69,9 @@ class ChangedTests(unittest.TestCase):
 
     def test_of_a_folder_of_tests_are_those_that_it_adds(self):
         self.assertEqual(self.concerned("tests/whole/whole_test.py"), {"whole.a"})
+
+    def test_of_a_folder_of_tests_are_its_suites(self):
+        self.assertEqual(self.concerned("tests/program/command.h"), {"Run.Ends"})
 
     def test_of_a_file_that_git_does_not_know_yet_count(self):
         self.assertEqual(self.concerned("src/other/new.cc"), {"Word.Is"})

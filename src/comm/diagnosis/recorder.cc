@@ -61,9 +61,7 @@ FailureRecord classify(const RecordedGroup& group,
     std::rethrow_exception(error);
   } catch (const PeerFailure& peer) {
     named(kPeerFailure, peer);
-    failure.culprit = peer.rank() < 0 || peer.rank() >= group.identity().size
-                          ? -1
-                          : group.identity().rank_in_job(peer.rank());
+    failure.culprit = culprit_in_job(group.identity(), peer.rank());
   } catch (const Mismatch& mismatch) {
     named("Mismatch", mismatch);
   } catch (const Timeout& timeout) {
@@ -181,6 +179,19 @@ std::string Recorder::describe_activity(Time now) const {
                             describe_seconds(now - since), with_group(last));
 }
 
+void Recorder::note_fault(const FaultNote& note, AfterFault after) noexcept {
+  const bool is_new = write_fault_note(fault_file_, note);
+  if (is_new && after == AfterFault::kLeavesGroups) may_go_on_ = true;
+}
+
+void Recorder::go_on() noexcept {
+  if (may_go_on_.exchange(false)) remove_fault_note(fault_file_);
+}
+
+int culprit_in_job(const GroupIdentity& identity, int rank) {
+  return rank < 0 || rank >= identity.size ? -1 : identity.rank_in_job(rank);
+}
+
 std::string Recorder::name_of_call(std::uint64_t number) const {
   for (const RingEntry& entry : ring_.read())
     if (entry.number == number) return short_name(entry.signature);
@@ -193,7 +204,8 @@ void Recorder::note_failure(const RecordedGroup& group, std::uint64_t number,
   failure.at = WallTime().of(std::chrono::steady_clock::now());
   failure.operation = number;
   if (failure.type == kPeerFailure)
-    note_fault({.culprit = failure.culprit, .operation = name_of_call(number)});
+    note_fault({.culprit = failure.culprit, .operation = name_of_call(number)},
+               AfterFault::kEndsGroup);
   {
     MutexLock lock(mutex_);
     if (failures_.size() < kMostFailures)

@@ -132,10 +132,14 @@ class Recorder {
   void note_failure(const RecordedGroup& group, std::uint64_t number,
                     const std::exception_ptr& error) noexcept;
 
-  // Notes that this rank is about to fail because of another one, unless it
-  // goes on in a new default group.
-  void note_fault(const FaultNote& note) noexcept {
-    write_fault_note(fault_file_, note);
+  // Notes that this rank is about to fail because of another one.
+  // kLeavesGroups: the error has ended no group, so a rank that starts another
+  // operation has gone on, and the note is removed.
+  enum class AfterFault { kEndsGroup, kLeavesGroups };
+  void note_fault(const FaultNote& note, AfterFault after) noexcept;
+  // Called for each operation that starts.
+  void note_operation() noexcept {
+    if (may_go_on_.load(std::memory_order_relaxed)) go_on();
   }
 
   // Writes the record to the dump directory, if there is one.
@@ -147,12 +151,15 @@ class Recorder {
   friend class GroupRecorder;
 
   std::shared_ptr<const RecordedGroup> find_group(std::uint32_t id) const;
+  void go_on() noexcept;
   void drop_forgotten_groups() LOCKSTEP_REQUIRES(mutex_);
   // "all_reduce #410"; empty once the ring has overwritten it.
   std::string name_of_call(std::uint64_t number) const;
 
   const std::string dump_directory_;
   const std::string fault_file_;
+  // The file has a note of an error that has ended no group.
+  std::atomic<bool> may_go_on_{false};
   const std::string host_;
   const std::unique_ptr<StepWriter> steps_;
   OperationRing ring_;
@@ -169,6 +176,10 @@ class Recorder {
   std::vector<FailureRecord> failures_ LOCKSTEP_GUARDED_BY(mutex_);
   Mutex file_;  // held while the file is written
 };
+
+// The number in the job of a group's `rank`; -1 if the group has none of this
+// number.
+int culprit_in_job(const GroupIdentity& identity, int rank);
 
 // Records the operations of one group.
 class GroupRecorder final : public WorkObserver,

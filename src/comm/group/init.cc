@@ -178,8 +178,9 @@ using MakeBackend =
     formation.fail(std::current_exception());
   } catch (const PeerFailure& gone) {
     world.recorder()->note_fault(
-        {.culprit = identity.rank_in_job(gone.rank()),
-         .operation = fmt::format("forming group \"{}\"", identity.name)});
+        {.culprit = culprit_in_job(identity, gone.rank()),
+         .operation = fmt::format("forming group \"{}\"", identity.name)},
+        Recorder::AfterFault::kLeavesGroups);
     throw;
   }
 }

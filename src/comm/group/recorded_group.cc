@@ -64,6 +64,7 @@ GroupRecorder::GroupRecorder(std::shared_ptr<Recorder> recorder,
       own_work_(dynamic_cast<const PendingWork*>(backend.get())) {}
 
 std::uint64_t GroupRecorder::begin(const Operation& operation) {
+  recorder_->note_operation();
   const std::uint64_t number = recorder_->ring().begin(group_->id_, operation);
   group_->last_number_.store(number, std::memory_order_relaxed);
   if (!is_point_to_point(operation.kind))

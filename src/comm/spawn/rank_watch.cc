@@ -130,6 +130,7 @@ void RankWatch::note_failure(int number) {
 
 // Enters the next state, if it is time for it.
 void RankWatch::advance() {
+  // Notes of one kind come here, so the time of the first failure holds.
   const auto cause_comes = time_for_cause(ends_of(failed_));
   if (state_ == State::kRuns && !failed_.empty())
     enter(State::kAwaitsCause, cause_comes);

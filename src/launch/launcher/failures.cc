@@ -25,10 +25,12 @@ bool Launcher::note_failures() {
     if (is_given_up(local)) continue;
     any = true;
     workers_.all()[place]->drain();
+    // Read first: a worker in its place starts without its files.
+    Failed end = failed(local);
     if (elastic_ && phase_ == Phase::kRunning &&
-        elastic_->goes_on_without(local, failure_of(failed(local))))
+        elastic_->goes_on_without(local, failure_of(end)))
       continue;
-    failed_.push_back(failed(local));
+    failed_.push_back(std::move(end));
   }
   if (elastic_)
     for (const int local : ended_well) elastic_->note_good_end(local);
@@ -37,11 +39,15 @@ bool Launcher::note_failures() {
 
 Launcher::Failed Launcher::failed(int local_rank) const {
   const Worker& worker = *workers_.all()[static_cast<std::size_t>(local_rank)];
-  return {.local_rank = local_rank,
-          .when = std::chrono::steady_clock::now(),
-          .end = {.status = worker.process().last_status(),
-                  .note = read_fault_note(
-                      fault_file(options_.job, worker.rank()))}};
+  // In a job that re-forms in place, ranks change: notes name another number.
+  return {
+      .local_rank = local_rank,
+      .when = std::chrono::steady_clock::now(),
+      .end = {.rank = elastic_ ? -1 : worker.rank(),
+              .status = worker.process().last_status(),
+              .note = read_fault_note(fault_file(options_.job, worker.rank()))},
+      .exception =
+          read_worker_exception(exception_file(options_.job, worker.rank()))};
 }
 
 std::vector<RankEnd> Launcher::ends() const {
@@ -52,6 +58,12 @@ std::vector<RankEnd> Launcher::ends() const {
 
 bool Launcher::knows_the_cause() const {
   return cause_at_.expired() || time_for_cause(ends()).count() == 0;
+}
+
+void Launcher::await_cause() {
+  const auto time = time_for_cause(ends());
+  cause_at_ = time.count() == 0 ? Deadline::never()
+                                : Deadline(failed_.front().when + time);
 }
 
 // Where the others were to go on without a rank and could not, as in a program
@@ -81,8 +93,7 @@ WorkerFailure Launcher::failure_of(const Failed& failed) const {
           .log_path = worker.whole_log(),
           .record_folder = {},
           .oom_kills = oom_kills(),
-          .exception = read_worker_exception(
-              exception_file(options_.job, worker.rank()))};
+          .exception = failed.exception};
 }
 
 // Since the job began.

@@ -300,6 +300,7 @@ bool Launcher::look_for_failure() {
   if (phase_ == Phase::kCollecting) {
     const bool all_ended = workers_.ended();  // first: all their ends are noted
     const bool found = note_failures();
+    await_cause();
     if (all_ended || (!collector_ && knows_the_cause())) {
       announce_failure();
       end_job();
@@ -313,7 +314,7 @@ bool Launcher::look_for_failure() {
     collector_.reset();
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
-    cause_at_ = Deadline(time_for_cause(ends()));
+    await_cause();
     if (!collector_ && knows_the_cause()) {
       announce_failure();
       end_job();

@@ -129,6 +129,7 @@ class Launcher {
     int local_rank;
     std::chrono::steady_clock::time_point when;
     RankEnd end;
+    std::optional<WorkerException> exception;
   };
 
   void start_workers();
@@ -164,6 +165,8 @@ class Launcher {
   std::vector<RankEnd> ends() const;
   // Whether no further failure can explain those so far, or none came in time.
   bool knows_the_cause() const;
+  // Sets the time until which it may come.
+  void await_cause();
   // Of those that failed, the one that ends the job.
   WorkerFailure cause() const;
   // Of a worker that has failed just now.

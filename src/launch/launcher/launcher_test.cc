@@ -157,6 +157,31 @@ TEST(Launcher, GivesWorkersTheirGraceWhereTheStoreOfAJobInPlaceIsGone) {
                     HasSubstr("rank 1 of 2 exited with code 3")));
 }
 
+TEST(Launcher, GivesNoReplacementTheNoteOfTheDead) {
+  const TestDirectory notes;
+  const TcpStoreServer store("127.0.0.1", 0, "token");
+  LaunchOptions options =
+      shells(2,
+             "if [ $RANK = 0 ]; then until [ -e $ENDED ]; do :; done; "
+             "exit 0; fi; "
+             "if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then " +
+                 note_in_shell("peer_gone", 0) +
+                 "; exit 3; fi; touch $ENDED; "
+                 "if [ -e $LOCKSTEP_FAULT_FILE ]; then exit 4; fi");
+  options.environment.push_back("ENDED=" + (notes / "ended").string());
+  options.after_death = AfterDeath::kReformInPlace;
+  options.min_ranks = 2;
+  options.job.max_restarts = 1;
+  options.job.notes_directory = notes.path();
+  options.job.store_url = store.url();
+  options.job.token = "token";
+  const FileDescriptor nowhere(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+  const JobResult result =
+      run_job(std::move(options), nowhere.get(), nowhere.get());
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_TRUE(std::filesystem::exists(notes / "ended"));
+}
+
 TEST(Launcher, DoesNotUseUpItsGraceWhereAllEndThemselves) {
   EXPECT_EQ(run_job(3, "exit $RANK", 24h).failure->workers, 3);
 }

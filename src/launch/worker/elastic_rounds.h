@@ -28,7 +28,7 @@ namespace lockstep {
 struct ElasticDeath {
   std::string text;  // "rank 3 was killed by signal 9 (SIGKILL)"
   int exit_code = 1;
-  // Their error says that they lost another rank, so they are not the cause.
+  // They failed because of another rank, so they are not the cause.
   bool lost_a_peer = false;
   // Of a launcher, with all its workers.
   bool is_launcher = false;

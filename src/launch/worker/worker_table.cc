@@ -3,6 +3,7 @@
 #include <algorithm>
 
 namespace lockstep {
+
 std::vector<pid_t> WorkerTable::pids() const {
   std::vector<pid_t> pids;
   pids.reserve(workers_.size());

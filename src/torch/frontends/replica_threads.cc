@@ -17,11 +17,12 @@
 namespace lockstep {
 namespace {
 
-// The settings without this process's rank and size, which do not apply to its
-// threads.
+// The settings without those that apply to this process and not to its threads:
+// its rank and size, and the file in which it tells its launcher of a fault.
 Settings settings_of_threads() {
   Settings settings = Settings::from_environment();
   static_cast<RankEnvironment&>(settings) = RankEnvironment();
+  settings.fault_file.clear();
   return settings;
 }
 

@@ -22,8 +22,9 @@ constexpr std::int64_t kFine = -1;
   if (core.world())
     core.world()->recorder()->note_fault(
         {.kind = FaultNote::Kind::kPeerError,
-         .culprit = core.identity().rank_in_job(static_cast<int>(rank)),
-         .operation = std::string(label)});
+         .culprit = culprit_in_job(core.identity(), static_cast<int>(rank)),
+         .operation = std::string(label)},
+        Recorder::AfterFault::kLeavesGroups);
   throw Error(std::string(label) + " failed on rank " + std::to_string(rank) +
               ", and therefore on rank " + std::to_string(group.rank()) +
               " of " + std::to_string(group.size()) + ":\n" + problem);
