@@ -1,5 +1,5 @@
-// One rank of a job with a fault: `lockstep_fault_rank CASE`. lockstep_fault_injection
-// starts it once per rank and reads its output.
+// One rank of a job with a fault: `lockstep_fault_rank CASE`.
+// lockstep_fault_injection starts it once per rank and reads its output.
 //
 //   begun                        the group has formed, and work begins
 //   calling N TIME               it makes call N of those that do not fit

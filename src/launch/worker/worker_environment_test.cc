@@ -46,11 +46,10 @@ TEST(WorkerEnvironment, IsTorchrunsAndOurs) {
           "TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_USE_AGENT_STORE=False",
           "TORCH_NCCL_ASYNC_ERROR_HANDLING=1",
           "TORCHELASTIC_ERROR_FILE=/tmp/a/error-2.json",
-          "LOCKSTEP_FAULT_FILE=/tmp/a/fault-2.json",
-          "MASTER_ADDR=127.0.0.1", "MASTER_PORT=29500",
-          "LOCKSTEP_STORE=tcp://127.0.0.1:5", "LOCKSTEP_TOKEN=secret",
-          "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1", "LOCKSTEP_LINE_BUFFERED=1",
-          "LOCKSTEP_BACKTRACE=1"));
+          "LOCKSTEP_FAULT_FILE=/tmp/a/fault-2.json", "MASTER_ADDR=127.0.0.1",
+          "MASTER_PORT=29500", "LOCKSTEP_STORE=tcp://127.0.0.1:5",
+          "LOCKSTEP_TOKEN=secret", "OMP_NUM_THREADS=1", "PYTHONUNBUFFERED=1",
+          "LOCKSTEP_LINE_BUFFERED=1", "LOCKSTEP_BACKTRACE=1"));
 }
 
 TEST(WorkerEnvironment, ShowsOneGpuToEachWorkerByItsVirtualLocalRank) {
