@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace lockstep {
+namespace {
+
+// The local ranks of the workers that have ended as `is_wanted` says.
+template <class Condition>
+std::vector<int> ended_as(const std::vector<std::unique_ptr<Worker>>& workers,
+                          Condition is_wanted) {
+  std::vector<int> ranks;
+  for (const auto& worker : workers) {
+    const auto status = worker->process().exit_status();
+    if (status && is_wanted(*status)) ranks.push_back(worker->local_rank());
+  }
+  return ranks;
+}
+
+}  // namespace
 
 std::vector<pid_t> WorkerTable::pids() const {
   std::vector<pid_t> pids;
@@ -18,21 +33,13 @@ bool WorkerTable::ended() const {
 }
 
 std::vector<int> WorkerTable::failed() const {
-  std::vector<int> ranks;
-  for (const auto& worker : workers_) {
-    const auto status = worker->process().exit_status();
-    if (status && !status->ended_well()) ranks.push_back(worker->local_rank());
-  }
-  return ranks;
+  return ended_as(
+      workers_, [](const ExitStatus& status) { return !status.ended_well(); });
 }
 
 std::vector<int> WorkerTable::ended_well() const {
-  std::vector<int> ranks;
-  for (const auto& worker : workers_) {
-    const auto status = worker->process().exit_status();
-    if (status && status->ended_well()) ranks.push_back(worker->local_rank());
-  }
-  return ranks;
+  return ended_as(workers_,
+                  [](const ExitStatus& status) { return status.ended_well(); });
 }
 
 std::vector<int> WorkerTable::stopped() const {

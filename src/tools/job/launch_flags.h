@@ -34,7 +34,8 @@ LaunchFlags parse_worker_flags(std::string_view name,
                                std::span<const char* const> arguments,
                                const std::function<void(CLI::App&)>& add);
 
-// Copies the flags into the launcher's options.
+// Copies the flags into the launcher's options, and sets what each command
+// gives its ranks besides: the folder of the plug-ins.
 void apply(const LaunchFlags& flags, LaunchOptions& options);
 
 }  // namespace lockstep
