@@ -134,11 +134,13 @@ class Round:
         return 2
 
     def loses_a_link_for_a_moment(self):
-        """The connections hold, also where a launcher has to tell of a death."""
+        """The connections hold, also where a launcher has to tell of a death. An
+        idle connection survives 10 s, of which a slow machine takes some to cut
+        and mend the link."""
         self.start_both(4, flags=["--max-restarts", "1"], steps=MANY_STEPS)
         run(HOSTS, self.chance.choice(["cut", "mute"]), "1")
         self.kill_rank_of(1)
-        self.pause.wait(self.chance.uniform(0, 12))
+        self.pause.wait(self.chance.uniform(0, 7))
         run(HOSTS, "mend", "1")
         return 4
 
