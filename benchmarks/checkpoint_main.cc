@@ -30,15 +30,15 @@
 #include <string>
 #include <vector>
 
+#include "apps/trainer/model/models.h"
 #include "benchmarks/requests.h"
 #include "lockstep/base/error.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
-#include "lockstep/train/checkpoint.h"
 #include "src/base/main_function.h"
-#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "apps/bench/bench_measure.h"
 #include "benchmarks/requests.h"
-#include "src/tools/bench/bench_measure.h"
 
 #ifdef __SSE2__
 #include <emmintrin.h>

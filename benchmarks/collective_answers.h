@@ -14,7 +14,7 @@
 
 #include <string>
 
-#include "src/tools/bench/bench_engine.h"
+#include "apps/bench/bench_engine.h"
 
 namespace lockstep {
 

@@ -13,11 +13,11 @@
 #include <span>
 #include <string>
 
+#include "apps/bench/bench_group_engine.h"
 #include "benchmarks/collective_answers.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "src/base/main_function.h"
-#include "src/tools/bench/bench_group_engine.h"
 
 namespace lockstep {
 namespace {

@@ -24,6 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/trainer/model/models.h"
+#include "apps/trainer/model/precision.h"
 #include "benchmarks/requests.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
@@ -32,8 +34,6 @@
 #include "lockstep/torch/fused_optimizer.h"
 #include "src/base/main_function.h"
 #include "src/torch/device/device_streams.h"
-#include "src/train/model/models.h"
-#include "src/train/model/precision.h"
 
 namespace lockstep {
 namespace {

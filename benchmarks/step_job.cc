@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
+#include "apps/trainer/model/models.h"
 #include "benchmarks/causal_transformer.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
-#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

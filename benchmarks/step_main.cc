@@ -26,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/trainer/model/models.h"
 #include "benchmarks/requests.h"
 #include "benchmarks/step_job.h"
 #include "lockstep/base/error.h"
@@ -34,7 +35,6 @@
 #include "lockstep/torch/tensor_buffer.h"
 #include "src/base/main_function.h"
 #include "src/base/settings.h"
-#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

@@ -12,6 +12,7 @@
 #                    and to the layer's fuzz targets, except *_library.cc,
 #                    which tests load
 #       other files  are the library
+#     A folder below with a CMake list of its own is another layer.
 #     USES names the layers that this one may include; scripts/check_layers
 #     compares them with the table in docs/design/architecture.md.
 #     Each test runs in a process of its own, since tests fork, send signals and
@@ -117,12 +118,29 @@ function(lockstep_library_files result)
   set(${result} "${files}" PARENT_SCOPE)
 endfunction()
 
+# lockstep_any_uses_torch(RESULT layer…): whether one of the layers needs LibTorch.
+function(lockstep_any_uses_torch result)
+  set(${result} FALSE PARENT_SCOPE)
+  foreach(layer ${ARGN})
+    get_target_property(needs_torch lockstep_${layer} LOCKSTEP_NEEDS_TORCH)
+    if(needs_torch)
+      set(${result} TRUE PARENT_SCOPE)
+    endif()
+  endforeach()
+endfunction()
+
 function(lockstep_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 layer "TESTS_SHARE_PROCESSES" ""
                         "USES;LIBRARIES")
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS "*.cc")
   file(GLOB_RECURSE internal CONFIGURE_DEPENDS "*.h")
   list(FILTER internal EXCLUDE REGEX "/(testing|plugin)/|_test\\.h$")
+  file(GLOB others CONFIGURE_DEPENDS "*/CMakeLists.txt")
+  foreach(other ${others})
+    cmake_path(GET other PARENT_PATH folder)
+    list(FILTER sources EXCLUDE REGEX "^${folder}/")
+    list(FILTER internal EXCLUDE REGEX "^${folder}/")
+  endforeach()
   set(include "${PROJECT_SOURCE_DIR}/include")
   file(GLOB public CONFIGURE_DEPENDS "${include}/lockstep/${name}/*.h")
   set(tests ${sources})
@@ -138,12 +156,13 @@ function(lockstep_layer name)
 
   set(target lockstep_${name})
   set(needs_torch FALSE)
-  if("lockstep::libtorch" IN_LIST layer_LIBRARIES OR "torch" IN_LIST layer_USES
-     OR "train" IN_LIST layer_USES)
+  lockstep_any_uses_torch(below ${layer_USES})
+  if("lockstep::libtorch" IN_LIST layer_LIBRARIES OR below)
     set(needs_torch TRUE)
   endif()
   add_library(${target} STATIC ${sources})
   add_library(lockstep::${name} ALIAS ${target})
+  set_property(TARGET ${target} PROPERTY LOCKSTEP_NEEDS_TORCH ${needs_torch})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS "${include}" FILES
                                   ${public})
@@ -251,7 +270,8 @@ function(lockstep_program target source)
   add_executable(${target} ${source})
   list(TRANSFORM ARGN PREPEND lockstep:: OUTPUT_VARIABLE layers)
   target_link_libraries(${target} PRIVATE ${layers} lockstep_flags)
-  if("torch" IN_LIST ARGN OR "train" IN_LIST ARGN)
+  lockstep_any_uses_torch(needs_torch ${ARGN})
+  if(needs_torch)
     lockstep_use_torch(${target})
     # Explicit, since CMake omits folders inside the build folder, where `./dev`
     # has its LibTorch. LD_LIBRARY_PATH comes first.

@@ -3,7 +3,7 @@
     gloo_collectives.py REQUESTS     with the environment of torchrun
 
 Asks, measures and verifies as ../collective_answers.h and
-src/tools/bench/bench_measure.h have it.
+apps/bench/bench_measure.h have it.
 """
 import json
 import math

@@ -22,7 +22,8 @@ ONE_CARD = (r"only the fake .*", r"a real device has enough",
             r"for [0-9]+ GPUs, of which there are 1")
 
 COMM_TESTS = "lockstep_comm_test"
-TORCH_TESTS, TRAIN_TESTS = "lockstep_torch_test", "lockstep_train_test"
+TORCH_TESTS, EVALUATE_TESTS, TRAINER_TESTS = (
+    "lockstep_torch_test", "lockstep_evaluate_test", "lockstep_trainer_test")
 # Tests below LibTorch use a fake without it.
 REAL = {"LOCKSTEP_TEST_GPUS": "real"}
 # The tests of CudaRanks; above LibTorch only.
@@ -37,9 +38,9 @@ SUITES = (
     ("TrainingOnCuda", TORCH_TESTS, "TrainingOnCuda.*"),
     ("ShardHook", TORCH_TESTS, "ShardHookOnCuda.*"),
     (NEEDS_MOST_RANKS, TORCH_TESTS, "TreeReductionOnCuda.*:LogicalShardsOnCuda.*"),
-    ("TrainerOnCuda", TRAIN_TESTS, "TrainerOnCuda.*"),
+    ("TrainerOnCuda", TRAINER_TESTS, "TrainerOnCuda.*"),
     ("Strategies", TORCH_TESTS, "StrategiesOnCuda.*"),
-    ("Evaluation", TRAIN_TESTS, "EvaluationOnCuda.*"),
+    ("Evaluation", EVALUATE_TESTS, "EvaluationOnCuda.*"),
     ("OutOfMemory", TORCH_TESTS, "OutOfMemoryOnCuda.*"),
 )
 
@@ -117,7 +118,7 @@ def smoke(bundle):
         bundle.bin / "lockstep_plugin_nccl_test",
         "--gtest_filter=NcclPluginOnGpu.*"])
     yield conformance_part(bundle, 1)
-    for program in (TORCH_TESTS, TRAIN_TESTS):
+    for program in (TORCH_TESTS, EVALUATE_TESTS, TRAINER_TESTS):
         yield tests_part(bundle, program, program, ONE_RANK_TESTS, 1, 120)
     model = "model.safetensors"
     yield Part("lockstep train", "Lockstep", 60, bundle.train(

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/torch/cosine_annealing.h"
 #include "lockstep/torch/fused_optimizer.h"
-#include "lockstep/train/cosine_annealing.h"
 #include "src/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"
 

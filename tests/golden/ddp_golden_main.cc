@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/trainer/model/models.h"
 #include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
@@ -30,7 +31,6 @@
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/flat_parameters.h"
 #include "src/torch/testing/tensor_file.h"
-#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

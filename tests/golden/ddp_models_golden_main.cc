@@ -17,11 +17,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
-#include "lockstep/train/checkpoint.h"
 #include "src/torch/testing/tensor_file.h"
 
 namespace lockstep {

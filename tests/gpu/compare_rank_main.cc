@@ -25,14 +25,14 @@
 #include <utility>
 #include <vector>
 
+#include "apps/trainer/loop/training_device.h"
+#include "apps/trainer/model/models.h"
+#include "apps/trainer/model/precision.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/fused_optimizer.h"
-#include "lockstep/train/checkpoint.h"
-#include "src/train/checkpoint/tensor_archive.h"
-#include "src/train/model/models.h"
-#include "src/train/model/precision.h"
-#include "src/train/trainer/training_device.h"
+#include "src/checkpoint/tensor_archive.h"
 
 namespace lockstep {
 namespace {

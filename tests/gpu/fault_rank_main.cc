@@ -29,13 +29,13 @@
 #include <string>
 #include <vector>
 
+#include "apps/trainer/loop/training_device.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/init.h"
 #include "lockstep/torch/captured_pass.h"
 #include "lockstep/torch/out_of_memory.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/device/device_streams.h"
-#include "src/train/trainer/training_device.h"
 
 namespace lockstep {
 namespace {

@@ -158,7 +158,8 @@ class Bundle(Folder):
                      "src/comm/lockstep_comm_test",
                      "src/comm/lockstep_plugin_nccl_test",
                      "src/torch/lockstep_torch_test",
-                     "src/train/lockstep_train_test",
+                     "src/evaluate/lockstep_evaluate_test",
+                     "apps/trainer/lockstep_trainer_test",
                      "tests/gpu/lockstep_compare_rank",
                      "tests/gpu/lockstep_fault_on_gpu",
                      "benchmarks/lockstep_gpu_step"):

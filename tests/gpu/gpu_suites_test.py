@@ -12,7 +12,7 @@ import stages  # noqa: E402
 
 FIXTURES = {"CudaRanks", "GpuRanks"}
 PROGRAMS = {"comm": stages.COMM_TESTS, "torch": stages.TORCH_TESTS,
-            "train": stages.TRAIN_TESTS}
+            "evaluate": stages.EVALUATE_TESTS, "trainer": stages.TRAINER_TESTS}
 # A class with its bases and what it says, or a second name of one.
 FIXTURE = re.compile(
     r"^(?:class|struct|using) (\w+)\s*[:=]([^{;]*)(?:;|\{\};|\{(.*?)^\};)",
@@ -36,7 +36,7 @@ def fixtures_in(text):
 
 class Test:
     def __init__(self, path, text, suite, name, body):
-        self.program = PROGRAMS[path.relative_to(REPOSITORY / "src").parts[0]]
+        self.program = PROGRAMS[path.relative_to(REPOSITORY).parts[1]]
         instances = {of: f"{prefix}/" for prefix, of in INSTANCE.findall(text)}
         self.suite = suite
         self.name = f"{instances.get(suite, '')}{suite}.{name}"
@@ -58,7 +58,8 @@ def tests_in(path):
             if suite in fixtures_in(text)]
 
 
-TESTS = [test for path in sorted((REPOSITORY / "src").rglob("*_test.cc"))
+TESTS = [test for folder in ("src", "apps")
+         for path in sorted((REPOSITORY / folder).rglob("*_test.cc"))
          for test in tests_in(path)]
 
 

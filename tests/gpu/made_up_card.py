@@ -105,7 +105,8 @@ class MadeUpCard(unittest.TestCase):
         binaries = self.bundle / "lockstep/bin"
         self.program(binaries / "lockstep", LOCKSTEP)
         for name in ("lockstep_comm_test", "lockstep_plugin_nccl_test",
-                     "lockstep_torch_test", "lockstep_train_test"):
+                     "lockstep_torch_test", "lockstep_evaluate_test",
+                     "lockstep_trainer_test"):
             self.program(binaries / name, TESTS)
         self.program(binaries / "lockstep_comm_ranks",
                      'echo "$1: 120 cases, ${WRONG:-0} wrong"')

@@ -15,7 +15,7 @@ class CheckLayers(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.copy = Path(folder.name)
-        for folder in ("include", "src"):
+        for folder in ("include", "src", "apps"):
             shutil.copytree(REPOSITORY / folder, self.copy / folder)
 
     def plant(self, name, text):
@@ -92,16 +92,16 @@ class CheckLayers(unittest.TestCase):
                 self.expect("comm/planted.cc:1:", header, "is of LibTorch")
 
     def test_finds_libtorch_that_the_command_would_load(self):
-        self.plant("src/tools/planted.h", "#include <torch/torch.h>\n")
+        self.plant("apps/planted.h", "#include <torch/torch.h>\n")
         self.assertEqual(self.check().returncode, 0)
-        self.plant("src/cli/planted.cc", '#include "src/tools/planted.h"\n')
-        self.expect("src/tools/planted.h:1:",
-                    "reached from src/cli/planted.cc")
+        self.plant("apps/cli/planted.cc", '#include "apps/planted.h"\n')
+        self.expect("apps/planted.h:1:",
+                    "reached from apps/cli/planted.cc")
 
     def test_finds_cuda_and_nccl_outside_their_folders(self):
         for name, header in (("src/comm/shm/planted.cc", "cuda_runtime.h"),
                              ("src/comm/planted.cc", "nccl.h"),
-                             ("src/train/planted.cc", "c10/cuda/CUDAStream.h")):
+                             ("src/evaluate/planted.cc", "c10/cuda/CUDAStream.h")):
             with self.subTest(header):
                 self.plant(name, f"#include <{header}>\n")
                 self.expect(f"{name}:1:", header, "of CUDA or NCCL")
@@ -124,7 +124,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_finds_a_target_that_links_what_its_layer_may_not(self):
         self.plant("src/net/extra/CMakeLists.txt",
-                   "target_link_libraries(probe PRIVATE lockstep::train)\n")
+                   "target_link_libraries(probe PRIVATE lockstep::trainer)\n")
         self.expect("src/net/extra/CMakeLists.txt:1:", "net links train")
 
     def test_finds_a_folder_that_is_no_layer(self):

@@ -4,7 +4,7 @@
 #include <exception>
 #include <string_view>
 
-#include "src/train/checkpoint/tensor_archive.h"
+#include "src/checkpoint/tensor_archive.h"
 
 int main(int count, char** arguments) {
   using lockstep::CheckpointFormat;

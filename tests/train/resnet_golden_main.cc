@@ -12,9 +12,9 @@
 #include <exception>
 #include <string>
 
-#include "lockstep/train/checkpoint.h"
+#include "apps/trainer/model/models.h"
+#include "lockstep/checkpoint/checkpoint.h"
 #include "src/torch/testing/tensor_file.h"
-#include "src/train/model/models.h"
 
 namespace lockstep {
 namespace {

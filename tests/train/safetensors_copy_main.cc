@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <exception>
 
-#include "src/train/checkpoint/safetensors.h"
+#include "src/checkpoint/safetensors.h"
 
 int main(int count, char** arguments) {
   if (count != 3) {
