@@ -34,9 +34,9 @@
 #include "benchmarks/requests.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/base/main_function.h"
 

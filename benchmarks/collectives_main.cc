@@ -16,7 +16,7 @@
 #include "apps/bench/bench_group_engine.h"
 #include "benchmarks/collective_answers.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/main_function.h"
 
 namespace lockstep {

@@ -37,7 +37,7 @@
 
 #include "benchmarks/requests.h"
 #include "lockstep/base/error.h"
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/transforms.h"

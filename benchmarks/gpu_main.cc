@@ -28,10 +28,10 @@
 #include "apps/trainer/model/precision.h"
 #include "benchmarks/requests.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/captured_pass.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/gpu_pass.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/base/main_function.h"
 #include "src/torch/device/device_streams.h"
 

@@ -26,7 +26,7 @@
 
 #include "benchmarks/requests.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "src/base/main_function.h"
 #include "src/base/settings.h"

@@ -13,7 +13,7 @@
 #include "apps/trainer/model/models.h"
 #include "benchmarks/causal_transformer.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 
 namespace lockstep {

@@ -30,9 +30,9 @@
 #include "benchmarks/requests.h"
 #include "benchmarks/step_job.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/running_fingerprint.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/consistency.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/base/main_function.h"
 #include "src/base/settings.h"
 

@@ -16,7 +16,6 @@
 
 #include "benchmarks/requests.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
 #include "lockstep/comm/process_group.h"
 
 namespace lockstep {

@@ -2,6 +2,7 @@
 // they are two slots of the CPU; on a machine with GPUs, name some of them, or
 // leave `devices` out to use all.
 #include <lockstep/lockstep.h>
+#include <lockstep/torch/data_parallel.h>
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -24,7 +25,8 @@ int main() {
       lockstep::load_dataset("fashion-mnist", lockstep::Split::kTrain);
   const lockstep::ImageSamples train(dataset);
 
-  lockstep::DataParallel model(Net(), {.devices = {at::kCPU, at::kCPU}});
+  lockstep::data_parallel::DataParallel model(
+      Net(), {.devices = {at::kCPU, at::kCPU}});
   torch::optim::SGD optimizer(model.parameters(), 0.1);
 
   lockstep::Loader loader(train, lockstep::sampler_sequence(train.size(), {}),

@@ -30,7 +30,7 @@ constexpr std::int64_t kBatch = 32;  // of a rank
 bool is_victim() {
   const char* restarts = std::getenv("TORCHELASTIC_RESTART_COUNT");
   return (restarts == nullptr || std::string(restarts) == "0") &&
-         lockstep::rank() == lockstep::size() - 1;
+         lockstep::get_rank() == lockstep::get_world_size() - 1;
 }
 
 // The dataset, the same on every rank.
@@ -74,8 +74,8 @@ int main(int count, char** arguments) {
     // This rank's share of what the epoch still has, for the present ranks.
     const auto rest_of_epoch = [&] {
       return lockstep::sampler_sequence(
-          kSamples, {.world_size = lockstep::size(),
-                     .rank = lockstep::rank(),
+          kSamples, {.world_size = lockstep::get_world_size(),
+                     .rank = lockstep::get_rank(),
                      .epoch = static_cast<std::uint64_t>(epoch),
                      .consumed = consumed});
     };
@@ -86,14 +86,14 @@ int main(int count, char** arguments) {
       const std::vector<std::int64_t> batch(next, next + size);
       take_step(model, optimizer, points.index_select(0, torch::tensor(batch)));
       const Clock::duration since = Clock::now() - last_step;
-      if (groups > 1 && step == first && lockstep::rank() == 0)
+      if (groups > 1 && step == first && lockstep::get_rank() == 0)
         std::printf(
             "goes on at step %ld with %d ranks, %.0f ms after the last\n",
-            static_cast<long>(step), lockstep::size(),
+            static_cast<long>(step), lockstep::get_world_size(),
             std::chrono::duration<double, std::milli>(since).count());
       last_step = Clock::now();
       next += size;
-      consumed += size * lockstep::size();
+      consumed += size * lockstep::get_world_size();
       if (next == order.end()) {
         ++epoch;
         consumed = 0;
@@ -103,8 +103,8 @@ int main(int count, char** arguments) {
       if (++step % 10 == 0) state.commit();
     }
   });
-  std::printf("rank %d of %d: %ld steps, in %d group%s\n", lockstep::rank(),
-              lockstep::size(), static_cast<long>(step), groups,
+  std::printf("rank %d of %d: %ld steps, in %d group%s\n", lockstep::get_rank(),
+              lockstep::get_world_size(), static_cast<long>(step), groups,
               groups == 1 ? "" : "s");
   return 0;
 }

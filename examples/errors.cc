@@ -6,7 +6,7 @@
 // The ranks add up a number three times, and in the third sum rank 1 makes the
 // mistake. Without a word, or without a rank 1, all goes well.
 #include <lockstep/base/error.h>
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 
 #include <csignal>
 #include <cstdio>

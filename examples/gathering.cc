@@ -5,7 +5,7 @@
 //
 // The longer buffer of an operation has one block per rank, in rank order; in
 // the uneven forms (_v) it is a list of buffers, one per rank.
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 
 #include <cstdio>
 #include <numeric>

@@ -2,11 +2,12 @@
 //
 //     lockstep run -n 2 ./horovod
 #include <lockstep/lockstep.h>
+#include <lockstep/torch/horovod.h>
 #include <torch/torch.h>
 
 #include <cstdio>
 
-namespace hvd = lockstep;  // (*)
+namespace hvd = lockstep::horovod;  // (*)
 
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& images) {

@@ -2,7 +2,7 @@
 // once and computes meanwhile, as when ranks divide a large field into strips.
 //
 //     lockstep run -n 4 ./isend_irecv
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 
 #include <cstdio>
 #include <vector>

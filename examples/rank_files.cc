@@ -5,9 +5,8 @@
 //
 // Your own program uses a permanent folder: a restart then appends to the
 // files.
-#include <lockstep/comm/init.h>
-#include <lockstep/comm/rank_path.h>
-#include <lockstep/net/appended_file.h>
+#include <lockstep/comm/groups.h>
+#include <lockstep/evaluate/run_files.h>
 #include <unistd.h>
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 //
 // Every rank of the group calls the same collectives in the same order. Each
 // returns a Work; .wait() makes the call synchronous.
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 
 #include <cstdio>
 #include <numeric>

@@ -6,7 +6,7 @@
 // sends partial sums to the right, until rank r holds the complete sum of chunk
 // r + 1; in the second loop ranks pass on the complete sums. Each of n ranks
 // sends 2 (n - 1) / n of the elements. (group->all_reduce() is faster.)
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 
 #include <cstdio>
 #include <span>

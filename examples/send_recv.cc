@@ -2,7 +2,7 @@
 // rank.
 //
 //     lockstep run -n 4 ./send_recv
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 
 #include <cstdio>
 #include <vector>

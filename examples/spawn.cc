@@ -5,8 +5,8 @@
 #include <iostream>
 #include <vector>
 
-#include "lockstep/comm/buffer.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/base/buffer.h"
+#include "lockstep/comm/groups.h"
 
 void run(int rank, int first) {
   lockstep::init_process_group();

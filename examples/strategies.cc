@@ -6,11 +6,13 @@
 //     lockstep run -n 2 ./strategies    a replica in each process; so does
 //                                       TF_CONFIG, on one host or several
 #include <lockstep/lockstep.h>
+#include <lockstep/torch/strategies.h>
 #include <torch/torch.h>
 
 #include <cstdio>
 
-using lockstep::ReplicaContext;
+namespace strategies = lockstep::strategies;
+using strategies::ReplicaContext;
 
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& images) {
@@ -28,7 +30,8 @@ at::Tensor losses_of(const at::Tensor& logits, const at::Tensor& labels) {
 }
 
 // Returns the mean loss of an epoch.
-double train(lockstep::Strategy& strategy, const lockstep::ImageSamples& data) {
+double train(strategies::Strategy& strategy,
+             const lockstep::ImageSamples& data) {
   auto net = strategy.create([] { return std::make_shared<Net>(); });
   auto optimizer = strategy.create_optimizer(
       net, [](auto parameters) { return torch::optim::SGD(parameters, 0.1); });
@@ -54,13 +57,13 @@ int main() {
       lockstep::load_dataset("fashion-mnist", lockstep::Split::kTrain);
   const lockstep::ImageSamples data(dataset);
 
-  lockstep::MultiWorkerMirroredStrategy workers;
+  strategies::MultiWorkerMirroredStrategy workers;
   if (workers.num_replicas_in_sync() > 1) {
     std::printf("workers: mean loss %.3f\n", train(workers, data));
     return 0;
   }
-  lockstep::MirroredStrategy mirrored({.devices = {at::kCPU, at::kCPU}});
+  strategies::MirroredStrategy mirrored({.devices = {at::kCPU, at::kCPU}});
   std::printf("mirrored: mean loss %.3f\n", train(mirrored, data));
-  lockstep::CentralStorageStrategy central({.devices = {at::kCPU, at::kCPU}});
+  strategies::CentralStorageStrategy central({.devices = {at::kCPU, at::kCPU}});
   std::printf("central: mean loss %.3f\n", train(central, data));
 }

@@ -2,7 +2,6 @@
 //
 //     lockstep run -n 4 ./sub_groups
 #include <lockstep/comm/groups.h>
-#include <lockstep/comm/init.h>
 
 #include <cstdio>
 #include <vector>

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "src/comm/operation/operation.h"
 
 namespace lockstep {

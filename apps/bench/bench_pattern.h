@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "apps/bench/bench_engine.h"
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "src/comm/operation/operation.h"
 
 namespace lockstep {

@@ -18,8 +18,6 @@
 #include "apps/job/host_memory.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/objects.h"
 #include "src/base/first_line.h"
 #include "src/base/process_environment.h"
 #include "src/base/text_file.h"

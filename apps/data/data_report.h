@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 #include "src/data/sample_random.h"
 
 namespace lockstep {

@@ -13,8 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/version.h"
 #include "src/launch/worker/cpu_share.h"
 #include "src/launch/worker/gpu_inventory.h"

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/testing/lookup_in.h"
 #include "src/comm/testing/run_ranks.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "apps/doctor/doctor_job.h"
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "lockstep/base/deadline.h"
 
 namespace lockstep {

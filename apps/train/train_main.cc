@@ -28,9 +28,8 @@
 #include "apps/trainer/loop/run_description.h"
 #include "apps/trainer/loop/trainer.h"
 #include "apps/trainer/loop/training_device.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/objects.h"
-#include "lockstep/torch/strategy.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/strategies.h"
 #include "src/base/main_function.h"
 #include "src/base/process_environment.h"
 #include "src/base/report_text.h"
@@ -155,8 +154,9 @@ void set_threads(TrainOptions& options, ProcessGroup& group) {
 
 // Returns the exit code.
 int run(TrainOptions options, const Settings& settings) {
-  const auto group = options.strategy == "multi-worker" ? group_of_workers()
-                                                        : init_process_group();
+  const auto group = options.strategy == "multi-worker"
+                         ? strategies::group_of_workers()
+                         : init_process_group();
   set_threads(options, *group);
   options.device = device_of_rank(options.devices, gpu_of_rank(settings));
   options.checks.print = [](const std::string& table) {

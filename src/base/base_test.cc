@@ -9,7 +9,7 @@
 #include <cmath>
 #include <map>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "lockstep/base/deadline.h"
 #include "lockstep/base/error.h"
 #include "src/base/main_function.h"

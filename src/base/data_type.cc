@@ -1,8 +1,7 @@
-#include "lockstep/base/data_type.h"
-
 #include <bit>
 #include <cmath>
 
+#include "lockstep/base/buffer.h"
 #include "lockstep/base/error.h"
 
 namespace lockstep {

@@ -11,8 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/log.h"
 #include "src/base/own_process.h"
 #include "src/base/secret.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/log.h"
 #include "src/checkpoint/checkpoint_seal.h"
 #include "src/checkpoint/rank_zero.h"

@@ -17,7 +17,7 @@
 #include <sstream>
 
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/base/testing/error_text.h"
 #include "src/checkpoint/tensor_archive.h"

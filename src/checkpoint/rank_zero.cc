@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/comm/diagnosis/recorder.h"
 #include "src/comm/group/group_core.h"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/log.h"
 #include "src/checkpoint/atomic_file.h"
 #include "src/checkpoint/checkpoint_checksum.h"

@@ -6,7 +6,7 @@
 #include <system_error>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/secret.h"
 #include "src/checkpoint/rank_zero.h"
 

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "lockstep/checkpoint/checkpoint.h"
 #include "src/checkpoint/named_tensors.h"
 #include "src/checkpoint/safetensors.h"

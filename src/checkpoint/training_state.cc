@@ -19,7 +19,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/gradient_scaler.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/checkpoint/checkpoint_seal.h"
 #include "src/checkpoint/checkpoint_search.h"
 #include "src/checkpoint/optimizer_tensors.h"

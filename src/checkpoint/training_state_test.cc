@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"
 

@@ -1,11 +1,10 @@
-#include "lockstep/data/data_partitioner.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "lockstep/base/error.h"
+#include "lockstep/data/sample_order.h"
 #include "src/data/random_permutation.h"
 
 namespace lockstep {

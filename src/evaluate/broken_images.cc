@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/first_line.h"
 
 namespace lockstep {

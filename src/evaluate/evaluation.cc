@@ -8,12 +8,12 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/torch/device_batches.h"
-#include "lockstep/torch/out_of_memory.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/gpu_pass.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/evaluate/broken_images.h"
 #include "src/evaluate/model_outputs.h"
 #include "src/evaluate/pending_metrics.h"

@@ -1,5 +1,3 @@
-#include "lockstep/evaluate/event_file.h"
-
 #include <unistd.h>
 
 #include <array>
@@ -9,6 +7,7 @@
 #include <protozero/pbf_builder.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/evaluate/run_files.h"
 #include "src/base/printable.h"
 #include "src/evaluate/framed_record.h"
 #include "src/store/host_address.h"

@@ -1,5 +1,5 @@
 // Loss and accuracy, summed over samples and then over ranks. A test set is
-// divided over ranks by each_sample_once() (lockstep/data/sampler_sequence.h),
+// divided over ranks by each_sample_once() (lockstep/data/sample_order.h),
 // so that no sample is counted twice.
 //
 // Threads: reduce() is a collective: every rank of the group calls it.

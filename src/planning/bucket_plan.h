@@ -18,7 +18,7 @@
 #include <span>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 
 namespace lockstep {
 

@@ -22,7 +22,7 @@
 #include <cstdint>
 #include <variant>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "src/base/instruction_set.h"
 
 namespace lockstep {

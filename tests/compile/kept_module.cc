@@ -7,4 +7,7 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& input) { return input; }
 };
 
-void wrap(Net& net) { lockstep::LOCKSTEP_WRAPPER wrapper(net); }
+using namespace lockstep;
+using data_parallel::DataParallel;
+
+void wrap(Net& net) { LOCKSTEP_WRAPPER wrapper(net); }

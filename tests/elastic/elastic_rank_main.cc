@@ -101,7 +101,7 @@ torch::optim::SGD make_optimizer(const torch::nn::Sequential& net) {
 using Model = lockstep::DistributedDataParallel<torch::nn::SequentialImpl>;
 
 void take_step(Model& model, torch::optim::Optimizer& optimizer, long step) {
-  torch::manual_seed(step * 100 + lockstep::rank());
+  torch::manual_seed(step * 100 + lockstep::get_rank());
   const at::Tensor input = torch::rand({8, 6});
   optimizer.zero_grad();
   model(input).square().mean().backward();
@@ -124,8 +124,9 @@ std::uint64_t hash_of(const torch::nn::Module& module) {
 }
 
 void say_end(const torch::nn::Sequential& net, long step) {
-  std::printf("end rank=%d size=%d step=%ld weights=%016lx\n", lockstep::rank(),
-              lockstep::size(), step, hash_of(*net));
+  std::printf("end rank=%d size=%d step=%ld weights=%016lx\n",
+              lockstep::get_rank(), lockstep::get_world_size(), step,
+              hash_of(*net));
 }
 
 // Dies while this worker's first group comes to its end.
@@ -163,7 +164,8 @@ class Training {
   bool is_complete(long begin) const {
     if (step_ < number_of(arguments_, "steps", 100)) return false;
     const long size = number_of(arguments_, "size", 0);
-    return size == 0 || (lockstep::size() == size && step_ >= begin + 20);
+    return size == 0 ||
+           (lockstep::get_world_size() == size && step_ >= begin + 20);
   }
 
   void train() {
@@ -171,9 +173,9 @@ class Training {
     const DiesLeaving leaving{numbers_in(text_of(arguments_, "die_leaving")),
                               calls_};
     const long begin = step_;
-    if (lockstep::rank() == 0)
-      std::printf("begin size=%d step=%ld at=%lld\n", lockstep::size(), begin,
-                  now());
+    if (lockstep::get_rank() == 0)
+      std::printf("begin size=%d step=%ld at=%lld\n",
+                  lockstep::get_world_size(), begin, now());
     Model model(net_);
     std::optional<lockstep::CheckpointFolder> folder;
     if (arguments_.contains("save"))
@@ -196,7 +198,7 @@ class Training {
           !stop.empty() && stop[0] == own_id() && stop[1] == step_)
         ::kill(::getpid(), SIGSTOP);
       take_step(model, optimizer_, step_);
-      if (step_ == begin && lockstep::rank() == 0)
+      if (step_ == begin && lockstep::get_rank() == 0)
         std::printf("stepped at=%lld\n", now());
       ++step_;
       if (folder && step_ % 3 == 0) folder->save(files_, step_);
@@ -227,7 +229,7 @@ void replay(const Arguments& arguments) {
   const long end = number_of(arguments, "to", 0);
   for (long step = number_of(arguments, "from", 0); step < end; ++step)
     take_step(model, optimizer, step);
-  if (lockstep::rank() == 0) {
+  if (lockstep::get_rank() == 0) {
     torch::save(net, text_of(arguments, "out") + ".net");
     torch::save(optimizer, text_of(arguments, "out") + ".optimizer");
   }

@@ -28,7 +28,6 @@
 #include "fault_calls.h"
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
 #include "lockstep/store/store.h"
 #include "own_resources.h"
 #include "src/base/settings.h"

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/torch/cosine_annealing.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/torch/testing/tensor_file.h"
 #include "tests/golden/golden_main.h"
 

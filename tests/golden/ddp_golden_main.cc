@@ -22,11 +22,11 @@
 #include <vector>
 
 #include "apps/trainer/model/models.h"
-#include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/horovod.h"
-#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/optimizers.h"
+#include "lockstep/torch/strategies.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/flat_parameters.h"
@@ -158,10 +158,10 @@ at::Tensor weights_under_ddp(const Job& job, const Group& group) {
 
 at::Tensor weights_by_horovod(const Job& job, const Group& group) {
   const auto model = model_of_rank(job, group->rank());
-  DistributedOptimizer optimizer(sgd(model->parameters()),
-                                 model->named_parameters(), {.group = group});
-  broadcast_parameters(*model, 0, group);
-  broadcast_optimizer_state(optimizer, 0, group);
+  horovod::DistributedOptimizer optimizer(
+      sgd(model->parameters()), model->named_parameters(), {.group = group});
+  horovod::broadcast_parameters(*model, 0, group);
+  horovod::broadcast_optimizer_state(optimizer, 0, group);
   for (int step = 0; step < kSteps; ++step) {
     const Share share = share_of(job, step, group->rank(), group->size());
     optimizer.zero_grad();
@@ -172,13 +172,13 @@ at::Tensor weights_by_horovod(const Job& job, const Group& group) {
   return flat_parameters(*model);
 }
 
-at::Tensor weights_by_strategy(const Job& job, Strategy& strategy) {
-  auto net = strategy.create([&](const ReplicaContext& here) {
+at::Tensor weights_by_strategy(const Job& job, strategies::Strategy& strategy) {
+  auto net = strategy.create([&](const strategies::ReplicaContext& here) {
     return model_of_rank(job, here.replica_id_in_sync_group());
   });
   auto optimizer = strategy.create_optimizer(net, sgd);
   for (int step = 0; step < kSteps; ++step)
-    strategy.run([&](const ReplicaContext& here) {
+    strategy.run([&](const strategies::ReplicaContext& here) {
       const Share share = share_of(job, step, here.replica_id_in_sync_group(),
                                    here.num_replicas_in_sync());
       optimizer[here].zero_grad();
@@ -193,7 +193,7 @@ at::Tensor weights_by_strategy(const Job& job, Strategy& strategy) {
 
 at::Tensor weights_by_data_parallel(const Job& job,
                                     const std::vector<at::Device>& devices) {
-  auto model = DataParallel(
+  auto model = data_parallel::DataParallel(
       model_of_rank(job, 0),
       {.devices = devices, .factory = [&] { return new_model(job.model); }});
   const auto forward = [&](const at::Tensor& x) { return model(x); };
@@ -224,15 +224,15 @@ at::Tensor weights_of_ranks(const Job& job, int ranks) {
     });
   if (job.way == "multi-worker")
     return of_first_rank(ranks, [&](const Group& group) {
-      MultiWorkerMirroredStrategy strategy(group);
+      strategies::MultiWorkerMirroredStrategy strategy(group);
       return weights_by_strategy(job, strategy);
     });
   if (job.way == "mirrored") {
-    MirroredStrategy strategy({.devices = devices});
+    strategies::MirroredStrategy strategy({.devices = devices});
     return weights_by_strategy(job, strategy);
   }
   if (job.way == "central") {
-    CentralStorageStrategy strategy({.devices = devices});
+    strategies::CentralStorageStrategy strategy({.devices = devices});
     return weights_by_strategy(job, strategy);
   }
   if (job.way == "data-parallel") return weights_by_data_parallel(job, devices);

@@ -13,11 +13,8 @@
 #include <vector>
 
 #include "lockstep/comm/groups.h"
-#include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/model_averager.h"
-#include "lockstep/torch/post_local_sgd_hook.h"
-#include "lockstep/torch/power_sgd_hook.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/flat_parameters.h"
 #include "src/torch/testing/tensor_file.h"

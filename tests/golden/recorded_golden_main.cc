@@ -26,7 +26,7 @@
 #include <vector>
 
 #include "lockstep/torch/horovod.h"
-#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/strategies.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/flat_parameters.h"
@@ -100,12 +100,12 @@ torch::optim::SGD sgd(const std::vector<at::Tensor>& parameters,
 
 // How a Horovod case differs from the plain one.
 struct HorovodCase {
-  DistributedOptimizerOptions options{};
+  horovod::DistributedOptimizerOptions options{};
   enum class Bias { kOnAllRanks, kOnRank0 } bias = Bias::kOnAllRanks;
   enum class State { kKept, kLostOnRank1 } state = State::kKept;
 };
 
-using HorovodSGD = DistributedOptimizer<torch::optim::SGD>;
+using HorovodSGD = horovod::DistributedOptimizer<torch::optim::SGD>;
 
 // Rank 1 has other weights, another learning rate and another momentum; rank
 // 0's replace all of them.
@@ -118,8 +118,8 @@ class HorovodRun {
         net_(record, 1 + group->rank()),
         optimizer_(sgd(net_.parameters(), record, 1 + group->rank()),
                    net_.named_parameters(), with_group(what.options, group)) {
-    broadcast_parameters(net_, 0, group);
-    broadcast_optimizer_state(optimizer_, 0, group);
+    horovod::broadcast_parameters(net_, 0, group);
+    horovod::broadcast_optimizer_state(optimizer_, 0, group);
   }
 
   at::Tensor train() {
@@ -136,8 +136,8 @@ class HorovodRun {
   }
 
  private:
-  static DistributedOptimizerOptions with_group(
-      DistributedOptimizerOptions options, const Group& group) {
+  static horovod::DistributedOptimizerOptions with_group(
+      horovod::DistributedOptimizerOptions options, const Group& group) {
     options.group = group;
     return options;
   }
@@ -161,7 +161,7 @@ class HorovodRun {
             .zero_();
       optimizer_.param_groups()[0].options().set_lr(9);
     }
-    broadcast_optimizer_state(optimizer_, 0, group_);
+    horovod::broadcast_optimizer_state(optimizer_, 0, group_);
   }
 
   const Record& record_;
@@ -176,7 +176,7 @@ void add_trained(const Record& record, const Group& group, Tensors& found) {
       {"average", {}},
       {"sum", {.options = {.op = ReduceOp::kSum}}},
       {"two passes a step", {.options = {.backward_passes_per_step = 2}}},
-      {"fp16", {.options = {.compression = Compression::kFp16}}},
+      {"fp16", {.options = {.compression = horovod::Compression::kFp16}}},
       {"bias used on rank 0 alone", {.bias = HorovodCase::Bias::kOnRank0}},
       {"lost state", {.state = HorovodCase::State::kLostOnRank1}}};
   for (const auto& [name, what] : cases)
@@ -192,8 +192,8 @@ void add_collectives(const Record& record, const Group& group, Tensors& found) {
                                             {"max", ReduceOp::kMax},
                                             {"product", ReduceOp::kProduct}};
   for (const auto& [name, op] : ops)
-    found["allreduce, " + name] = allreduce(mine, op, group);
-  found["allgather"] = allgather(mine, group);
+    found["allreduce, " + name] = horovod::allreduce(mine, op, group);
+  found["allgather"] = horovod::allgather(mine, group);
   const at::Tensor sent = mine.clone();
   broadcast(*group, sent, 1).wait();
   found["broadcast from 1"] = sent;
@@ -218,9 +218,9 @@ struct Shares {
 constexpr Shares kShares[] = {{"", {4, 4}}, {", unequal shares", {5, 3}}};
 
 void add_strategy(const Record& record, const std::string& name,
-                  Strategy& strategy, Tensors& found) {
+                  strategies::Strategy& strategy, Tensors& found) {
   for (const Shares& shares : kShares) {
-    auto net = strategy.create([&](const ReplicaContext& here) {
+    auto net = strategy.create([&](const strategies::ReplicaContext& here) {
       return std::make_shared<Net>(record, 1 + here.replica_id_in_sync_group());
     });
     auto optimizer = strategy.create_optimizer(
@@ -229,21 +229,22 @@ void add_strategy(const Record& record, const std::string& name,
         });
     std::vector<at::Tensor> totals;
     for (int step = 0; step < record.steps; ++step) {
-      const auto losses = strategy.run([&](const ReplicaContext& here) {
-        const int replica = here.replica_id_in_sync_group();
-        const std::int64_t begin = replica == 0 ? 0 : shares.count[0];
-        const auto samples = [&](const char* what) {
-          return record.samples(what, step, begin, shares.count[replica]);
-        };
-        optimizer[here].zero_grad();
-        const at::Tensor errors =
-            net[here](samples("data")) - samples("targets");
-        const at::Tensor loss = strategy.compute_average_loss(
-            errors.square().sum(1), {.global_batch_size = record.batch});
-        loss.backward();
-        optimizer[here].step();
-        return loss.detach();
-      });
+      const auto losses =
+          strategy.run([&](const strategies::ReplicaContext& here) {
+            const int replica = here.replica_id_in_sync_group();
+            const std::int64_t begin = replica == 0 ? 0 : shares.count[0];
+            const auto samples = [&](const char* what) {
+              return record.samples(what, step, begin, shares.count[replica]);
+            };
+            optimizer[here].zero_grad();
+            const at::Tensor errors =
+                net[here](samples("data")) - samples("targets");
+            const at::Tensor loss = strategy.compute_average_loss(
+                errors.square().sum(1), {.global_batch_size = record.batch});
+            loss.backward();
+            optimizer[here].step();
+            return loss.detach();
+          });
       totals.push_back(strategy.reduce(ReduceOp::kSum, losses));
     }
     found[name + shares.name] = flat_parameters(*net.local());
@@ -251,8 +252,8 @@ void add_strategy(const Record& record, const std::string& name,
   }
 }
 
-void add_reductions(Strategy& strategy, Tensors& found) {
-  const auto values = strategy.run([](const ReplicaContext& here) {
+void add_reductions(strategies::Strategy& strategy, Tensors& found) {
+  const auto values = strategy.run([](const strategies::ReplicaContext& here) {
     return torch::tensor({1.0F, 10.0F}) * (1 + here.replica_id_in_sync_group());
   });
   found["reduce, sum"] = strategy.reduce(ReduceOp::kSum, values);
@@ -262,14 +263,14 @@ void add_reductions(Strategy& strategy, Tensors& found) {
 std::vector<Tensors> as_tensorflow(const Record& record) {
   const std::vector<at::Device> slots(kWorkers, at::kCPU);
   Tensors of_threads;
-  MirroredStrategy mirrored({.devices = slots});
+  strategies::MirroredStrategy mirrored({.devices = slots});
   add_strategy(record, "mirrored", mirrored, of_threads);
   add_reductions(mirrored, of_threads);
-  CentralStorageStrategy central({.devices = slots});
+  strategies::CentralStorageStrategy central({.devices = slots});
   add_strategy(record, "central", central, of_threads);
   std::vector<Tensors> found(kWorkers, of_threads);
   run_ranks("shm", kWorkers, [&](const Group& group) {
-    MultiWorkerMirroredStrategy workers(group);
+    strategies::MultiWorkerMirroredStrategy workers(group);
     add_strategy(record, "multi-worker", workers,
                  found[static_cast<std::size_t>(group->rank())]);
   });

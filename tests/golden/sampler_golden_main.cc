@@ -17,8 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/data_partitioner.h"
-#include "lockstep/data/sampler_sequence.h"
+#include "lockstep/data/sample_order.h"
 #include "src/data/random_permutation.h"
 
 namespace {

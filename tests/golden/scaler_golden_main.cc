@@ -13,10 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/tensor_file.h"

@@ -29,9 +29,9 @@
 #include "apps/trainer/model/models.h"
 #include "apps/trainer/model/precision.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/checkpoint/tensor_archive.h"
 
 namespace lockstep {

@@ -31,9 +31,8 @@
 
 #include "apps/trainer/loop/training_device.h"
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/captured_pass.h"
-#include "lockstep/torch/out_of_memory.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/gpu_pass.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/device/device_streams.h"
 

@@ -17,7 +17,7 @@ class Smoke(MadeUpCard):
         for part in found.values():
             self.assertEqual((part["outcome"], part["failed"]),
                              ("passed", False), part)
-        self.assertIn("12 of 12 parts passed, 0 failed", self.said)
+        self.assertIn("13 of 13 parts passed, 0 failed", self.said)
         self.assertEqual(len(found), 12)
 
     def test_has_a_log_of_every_part_that_ran(self):
@@ -111,7 +111,7 @@ class Skips(MadeUpCard):
         found = self.run_stage("smoke", options=["--no-card"])
         self.assertEqual(found["the plug-in"]["outcome"], "skipped")
         self.assertEqual(found["lockstep doctor"]["outcome"], "passed")
-        self.assertIn("0 failed, 6 skipped", self.said)
+        self.assertIn("0 failed, 7 skipped", self.said)
 
     def test_are_not_to_be_asked_for_where_there_is_a_card(self):
         result = self.check("--no-card", self.out, "smoke")
@@ -203,7 +203,7 @@ class Stages(MadeUpCard):
         self.stub("evaluate", """echo '{"accuracy": 0.1}'""")
         found = {**self.run_stage("smoke", "lockstep train", "evaluate", status=1),
                  **self.run_stage("ranks", "lockstep train", status=1)}
-        self.assertEqual(len(found), 4)
+        self.assertEqual(len(found), 5)
         for part in found.values():
             self.assert_failed(part, "nothing it printed is like .*accuracy")
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 
 namespace lockstep {
 namespace {

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 
 namespace {
 

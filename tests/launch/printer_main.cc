@@ -4,7 +4,7 @@
 #include <fstream>
 #include <string>
 
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 
 int main(int, char** arguments) {
   std::printf("printed%s\n", lockstep::is_initialized() ? " in a group" : "");

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/step_report.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/comm/training_loop.h"
 
 namespace {
 

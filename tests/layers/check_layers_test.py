@@ -62,7 +62,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_finds_a_room_that_is_not_listed(self):
         self.plant("src/torch/extras/planted.h",
-                   '#include "lockstep/torch/tensor_buffer.h"\n')
+                   '#include "lockstep/torch/tensor_collectives.h"\n')
         self.expect("torch/extras/ is no room")
 
     def test_lets_tests_use_all_rooms_of_their_layer(self):

@@ -1,14 +1,14 @@
 // An optimizer of parameters that the replicas of a process share: each replica
 // has one, and the first replica's makes the steps.
 //
-// `Optimizer` is one of fused_optimizer.h's. The others keep no state; their
+// `Optimizer` is one of optimizers.h's. The others keep no state; their
 // learning rates and clipping may be set like the first one's, and have no
 // effect.
 //
 // Threads: an object belongs to its replica's thread. Every replica steps at
 //          the same point of the program.
 // Errors:  those of the optimizer and of the group's operations.
-// See src/torch/frontends/central_step.h.
+// See src/torch/frontends/strategies/central_step.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "lockstep/comm/process_group.h"
-#include "src/torch/frontends/central_step.h"
+#include "src/torch/frontends/strategies/central_step.h"
 
 namespace lockstep {
 

@@ -5,9 +5,7 @@
 #include <sstream>
 
 #include "apps/trainer/options/training_names.h"
-#include "lockstep/torch/compress_hook.h"
-#include "lockstep/torch/post_local_sgd_hook.h"
-#include "lockstep/torch/power_sgd_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/torch/ddp/replicate.h"
 
 namespace lockstep {

@@ -13,10 +13,8 @@
 #include <string_view>
 
 #include "apps/trainer/model/models.h"
-#include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/model_averager.h"
-#include "lockstep/torch/power_sgd_hook.h"
 
 namespace lockstep {
 

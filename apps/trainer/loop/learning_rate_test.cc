@@ -8,7 +8,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "lockstep/torch/cosine_annealing.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/base/testing/error_text.h"
 
 namespace lockstep {

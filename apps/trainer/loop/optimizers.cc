@@ -6,9 +6,8 @@
 
 #include "apps/trainer/loop/central_optimizer.h"
 #include "lockstep/base/error.h"
-#include "lockstep/torch/clip_gradients.h"
-#include "lockstep/torch/distributed_optimizer.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/torch/optim/gradient_norm.h"
 
@@ -75,12 +74,13 @@ ClippingOptimizer sharded(const std::vector<at::Tensor>& parameters,
 template <class Whole>
 ClippingOptimizer distributed(Whole whole, const OptimizerRanks& ranks,
                               int passes_per_step) {
-  using Distributed = DistributedOptimizer<Whole>;
+  using Distributed = horovod::DistributedOptimizer<Whole>;
   auto optimizer = std::make_unique<Distributed>(
       std::move(whole), ranks.named_parameters,
-      DistributedOptimizerOptions{.group = ranks.distributed_over,
-                                  .compression = ranks.compression,
-                                  .backward_passes_per_step = passes_per_step});
+      horovod::DistributedOptimizerOptions{
+          .group = ranks.distributed_over,
+          .compression = ranks.compression,
+          .backward_passes_per_step = passes_per_step});
   Distributed& alias = *optimizer;
   ClippingOptimizer made = clipping(std::move(optimizer));
   made.synchronize = [&alias] { alias.synchronize(); };

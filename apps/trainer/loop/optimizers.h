@@ -17,8 +17,8 @@
 
 #include "apps/trainer/options/training_options.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/comm_hook.h"
-#include "lockstep/torch/distributed_optimizer.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/horovod.h"
 
 namespace lockstep {
 
@@ -43,7 +43,7 @@ struct OptimizerRanks {
   // is the type in which gradients are sent.
   std::shared_ptr<ProcessGroup> distributed_over{};
   torch::OrderedDict<std::string, at::Tensor> named_parameters{};
-  Compression compression = Compression::kNone;
+  horovod::Compression compression = horovod::Compression::kNone;
   // For a CentralOptimizer: the replicas of this process that share the
   // parameters.
   std::shared_ptr<ProcessGroup> central_in{};

@@ -12,9 +12,8 @@
 
 #include "apps/trainer/model/models.h"
 #include "apps/trainer/options/training_options.h"
-#include "lockstep/torch/consistency_report.h"
+#include "lockstep/torch/consistency.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/running_fingerprint.h"
 
 namespace lockstep {
 

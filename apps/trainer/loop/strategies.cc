@@ -13,8 +13,8 @@
 #include "apps/trainer/model/precision.h"
 #include "lockstep/base/error.h"
 #include "lockstep/torch/data_parallel.h"
-#include "lockstep/torch/out_of_memory.h"
-#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/gpu_pass.h"
+#include "lockstep/torch/strategies.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/device/device_streams.h"
@@ -78,11 +78,11 @@ void check_reduction(const TrainerOptions& options) {
 }
 
 // Horovod's compressions correspond to our hooks that round.
-Compression compression_of(const TrainerOptions& options) {
-  if (options.strategy != "horovod") return Compression::kNone;
-  if (options.hook == "fp16") return Compression::kFp16;
-  if (options.hook == "bf16") return Compression::kBf16;
-  return Compression::kNone;
+horovod::Compression compression_of(const TrainerOptions& options) {
+  if (options.strategy != "horovod") return horovod::Compression::kNone;
+  if (options.hook == "fp16") return horovod::Compression::kFp16;
+  if (options.hook == "bf16") return horovod::Compression::kBf16;
+  return horovod::Compression::kNone;
 }
 
 ModelOptions model_options(const TrainerOptions& options,
@@ -196,11 +196,12 @@ void train_in_processes(const TrainerOptions& options,
   keep_for_current_stream(parameters_and_buffers(*module));
 }
 
-void train_by(Strategy& strategy, const TrainerOptions& options,
+void train_by(strategies::Strategy& strategy, const TrainerOptions& options,
               const ImageDataset& dataset, const Train& train) {
-  const auto models = strategy.create(
-      [&](const ReplicaContext&) { return new_model(options, dataset); });
-  strategy.run([&](const ReplicaContext& here) {
+  const auto models = strategy.create([&](const strategies::ReplicaContext&) {
+    return new_model(options, dataset);
+  });
+  strategy.run([&](const strategies::ReplicaContext& here) {
     Model& model = models[here];
     const bool central = options.strategy == "central";
     const bool steps = !central || here.local_replica == 0;
@@ -229,8 +230,8 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
   };
   const c10::OptionalDeviceGuard guard(if_gpu(devices[0]));
   const auto module = new_model(options, dataset);
-  DataParallel<Classifier> divided(module,
-                                   {.devices = devices, .factory = next_slot});
+  data_parallel::DataParallel<Classifier> divided(
+      module, {.devices = devices, .factory = next_slot});
   Model model(module, {.group = group});  // a group of one: averages nothing
   train_one(
       options,
@@ -246,8 +247,8 @@ void train_on_slots(const TrainerOptions& options, const ImageDataset& dataset,
 void train_by_name(const TrainerOptions& options, const ImageDataset& dataset,
                    const std::shared_ptr<ProcessGroup>& processes,
                    const std::vector<at::Device>& devices, const Train& train) {
-  const StrategyOptions threads{.devices = devices,
-                                .timeout = processes->timeout()};
+  const strategies::StrategyOptions threads{.devices = devices,
+                                            .timeout = processes->timeout()};
   switch (known_strategy(options.strategy).value) {
     case StrategyName::kDdp:
     case StrategyName::kHorovod:
@@ -255,15 +256,15 @@ void train_by_name(const TrainerOptions& options, const ImageDataset& dataset,
     case StrategyName::kDataParallel:
       return train_on_slots(options, dataset, processes, devices, train);
     case StrategyName::kMirrored: {
-      MirroredStrategy strategy(threads);
+      strategies::MirroredStrategy strategy(threads);
       return train_by(strategy, options, dataset, train);
     }
     case StrategyName::kCentral: {
-      CentralStorageStrategy strategy(threads);
+      strategies::CentralStorageStrategy strategy(threads);
       return train_by(strategy, options, dataset, train);
     }
     case StrategyName::kMultiWorker: {
-      MultiWorkerMirroredStrategy strategy(processes, devices[0]);
+      strategies::MultiWorkerMirroredStrategy strategy(processes, devices[0]);
       return train_by(strategy, options, dataset, train);
     }
   }
@@ -284,7 +285,7 @@ void check_strategy(const TrainerOptions& options, int processes) {
 }
 
 std::string_view hook_of_model(const TrainerOptions& options) {
-  if (compression_of(options) != Compression::kNone) return "none";
+  if (compression_of(options) != horovod::Compression::kNone) return "none";
   return options.hook;
 }
 

@@ -16,7 +16,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/data/image_folder.h"
 #include "lockstep/data/loader.h"
-#include "lockstep/data/sampler_sequence.h"
+#include "lockstep/data/sample_order.h"
 #include "lockstep/evaluate/evaluation.h"
 #include "src/base/first_line.h"
 #include "src/checkpoint/rank_zero.h"

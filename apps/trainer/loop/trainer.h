@@ -24,7 +24,7 @@
 //          Where the last evaluation fails, the model is saved. Mismatch on
 //          every rank when a requested check finds replicas that differ.
 //          SystemError (ENOMEM) where a GPU has no room for the run, see
-//          lockstep/torch/out_of_memory.h. Those of collectives.
+//          lockstep/torch/gpu_pass.h. Those of collectives.
 #pragma once
 
 #include <chrono>

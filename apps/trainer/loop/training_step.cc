@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/torch/optimizers.h"
 
 namespace lockstep {
 namespace {

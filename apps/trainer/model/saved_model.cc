@@ -13,7 +13,7 @@
 #include "apps/trainer/model/resnet.h"
 #include "lockstep/base/error.h"
 #include "lockstep/checkpoint/checkpoint.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/data/transforms.h"
 #include "src/checkpoint/checkpoint_seal.h"
 #include "src/checkpoint/checkpoint_search.h"

@@ -33,7 +33,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
 #include "lockstep/data/transforms.h"
 

@@ -30,7 +30,7 @@
 #include <variant>
 #include <vector>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 

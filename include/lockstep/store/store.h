@@ -22,7 +22,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "lockstep/base/deadline.h"
 
 namespace lockstep {

@@ -59,9 +59,11 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/torch/module_tensors.h"
-
 namespace lockstep {
+class DeviceThreads;
+}  // namespace lockstep
+
+namespace lockstep::data_parallel {
 
 // Finds the tensors in a module's arguments and outputs: in tensors, tuples,
 // pairs, arrays, vectors, optionals and maps of them, and in types with a
@@ -139,7 +141,6 @@ void replace_tensors(Value& value, const std::vector<at::Tensor>& tensors) {
   for_each_tensor(value, [&](at::Tensor& tensor) { tensor = tensors[next++]; });
 }
 
-class DeviceThreads;
 class ModuleReplicas;
 struct PassMemory;
 
@@ -197,6 +198,11 @@ class DataParallelReplicas {
                                 Forward forward);
 
   std::vector<DeviceMemory> memory() const;
+
+  // Of the module, as DataParallel's.
+  std::vector<at::Tensor> parameters() const;
+  torch::OrderedDict<std::string, at::Tensor> named_parameters() const;
+  void load(torch::serialize::InputArchive& archive);
 
  private:
   std::vector<at::Device> devices_;
@@ -270,11 +276,9 @@ class DataParallel {
   Module& operator*() const { return *module_; }
   // As DistributedDataParallel's: a parameter with several names is listed
   // once.
-  std::vector<at::Tensor> parameters() const {
-    return distinct_parameters(*module_);
-  }
+  std::vector<at::Tensor> parameters() const { return replicas_.parameters(); }
   torch::OrderedDict<std::string, at::Tensor> named_parameters() const {
-    return distinct_named_parameters(*module_);
+    return replicas_.named_parameters();
   }
   void train() { module_->train(); }
   void eval() { module_->eval(); }
@@ -289,6 +293,12 @@ class DataParallel {
 
   // One entry per device, in their order.
   std::vector<DeviceMemory> memory() const { return replicas_.memory(); }
+
+  // Reads parameters and buffers into their present memory, which replicas
+  // share; torch::load() calls it.
+  void load(torch::serialize::InputArchive& archive) {
+    replicas_.load(archive);
+  }
 
  private:
   std::shared_ptr<Module> module_;
@@ -306,8 +316,8 @@ torch::serialize::OutputArchive& operator<<(
 template <class Module>
 torch::serialize::InputArchive& operator>>(
     torch::serialize::InputArchive& archive, DataParallel<Module>& model) {
-  load_in_place(archive, *model.module());
+  model.load(archive);
   return archive;
 }
 
-}  // namespace lockstep
+}  // namespace lockstep::data_parallel

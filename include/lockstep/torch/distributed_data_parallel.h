@@ -54,7 +54,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 
 namespace lockstep {
 
@@ -208,11 +208,10 @@ class ReplicatedModule {
   Join join(const JoinOptions& options = {});
 
   // From now on `hook` says what travels between ranks in the place of
-  // gradients: see CommHook, and compress_hook.h and power_sgd_hook.h for those
-  // that are there. Every rank registers one at the same point of the program,
-  // best before the first pass. A group of one asks it where it is to
-  // reduce_alone. InvalidArgument for a second hook, during a pass, and without
-  // average_gradients.
+  // gradients: see CommHook, and comm_hooks.h for those that are there. Every
+  // rank registers one at the same point of the program, best before the first
+  // pass. A group of one asks it if it is to reduce_alone. InvalidArgument for a
+  // second hook, during a pass, and without average_gradients.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // The module's, under the names that they have without the wrapper. A

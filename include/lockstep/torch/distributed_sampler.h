@@ -34,7 +34,7 @@ namespace lockstep {
 struct DistributedSamplerOptions {
   // Gives rank and world size; default_group() when empty.
   std::shared_ptr<ProcessGroup> group{};
-  // As in lockstep/data/sampler_sequence.h.
+  // As in lockstep/data/sample_order.h.
   bool shuffle = true;
   std::uint64_t seed = 0;
   bool drop_last = false;

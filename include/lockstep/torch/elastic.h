@@ -41,7 +41,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 
 namespace lockstep::elastic {
 
@@ -140,3 +140,7 @@ void run(State& state, const std::function<void(State&)>& train,
          const InitOptions& options = {});
 
 }  // namespace lockstep::elastic
+
+namespace lockstep::horovod {
+namespace elastic = lockstep::elastic;  // hvd.elastic
+}  // namespace lockstep::horovod

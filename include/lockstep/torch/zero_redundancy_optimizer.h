@@ -47,7 +47,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "lockstep/torch/gradient_scaler.h"
 
 namespace lockstep {

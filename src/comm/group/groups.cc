@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/rendezvous/formation.h"
 

@@ -13,7 +13,6 @@
 #include <tuple>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/base/testing/test_timeout.h"

@@ -1,5 +1,3 @@
-#include "lockstep/comm/init.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/descriptor_limit.h"
 #include "src/base/log.h"
 #include "src/base/own_process.h"
@@ -378,6 +377,19 @@ std::shared_ptr<ProcessGroup> default_group() {
 }
 
 bool is_initialized() { return default_group_slot().group != nullptr; }
+
+int get_rank() { return default_group()->rank(); }
+
+int get_world_size() { return default_group()->size(); }
+
+int get_node_local_rank() {
+  if (const auto said = Settings::from_environment().local_rank) return *said;
+  if (get_world_size() == 1) return 0;
+  throw InvalidArgument(
+      "which ranks are on one host is not known: LOCAL_RANK and "
+      "LOCAL_WORLD_SIZE are not set\n"
+      "  next:    start the ranks with lockstep run, torchrun, mpirun or srun");
+}
 
 void destroy_process_group() {
   if (!is_initialized()) return;

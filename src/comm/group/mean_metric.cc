@@ -1,11 +1,10 @@
-#include "lockstep/comm/mean_metric.h"
-
 #include <fmt/format.h>
 
 #include <cmath>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/training_loop.h"
 
 namespace lockstep {
 

@@ -1,5 +1,3 @@
-#include "lockstep/comm/mean_metric.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -7,6 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/training_loop.h"
 #include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/settings.h"
 
 namespace lockstep {

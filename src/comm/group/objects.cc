@@ -1,9 +1,8 @@
-#include "lockstep/comm/objects.h"
-
 #include <cstdint>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/groups.h"
 #include "src/comm/operation/operation.h"
 
 namespace lockstep {

@@ -1,11 +1,10 @@
-#include "lockstep/comm/objects.h"
-
 #include <gtest/gtest.h>
 
 #include <array>
 #include <chrono>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/groups.h"
 #include "src/comm/testing/run_ranks.h"
 
 namespace lockstep {

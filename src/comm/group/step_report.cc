@@ -1,11 +1,10 @@
-#include "lockstep/comm/step_report.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/training_loop.h"
 #include "src/comm/diagnosis/recorder.h"
 #include "src/comm/group/group_core.h"
 

@@ -1,8 +1,7 @@
-#include "lockstep/comm/step_report.h"
-
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/training_loop.h"
 #include "src/base/testing/test_directory.h"
 #include "src/comm/group/group_core.h"
 #include "src/net/step_memory.h"

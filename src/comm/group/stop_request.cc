@@ -1,5 +1,3 @@
-#include "lockstep/comm/stop_request.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -11,6 +9,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/training_loop.h"
 #include "src/base/exit_codes.h"
 #include "src/base/mutex.h"
 

@@ -1,5 +1,3 @@
-#include "lockstep/comm/stop_request.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/training_loop.h"
 #include "src/base/testing/test_timeout.h"
 #include "src/comm/testing/rank_processes.h"
 #include "src/comm/testing/run_ranks.h"

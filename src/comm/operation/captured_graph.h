@@ -26,7 +26,7 @@
 #include <memory>
 #include <optional>
 
-#include "lockstep/comm/buffer.h"
+#include "lockstep/base/buffer.h"
 #include "src/base/mutex.h"
 
 namespace lockstep {

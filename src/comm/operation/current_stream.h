@@ -6,7 +6,7 @@
 // Threads: every function may be called from any thread.
 #pragma once
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 
 namespace lockstep {
 

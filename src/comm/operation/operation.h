@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/comm/buffer.h"
+#include "lockstep/base/buffer.h"
 #include "lockstep/comm/work.h"
 
 namespace lockstep {

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/store/store.h"
 #include "src/base/testing/own_resources.h"
 #include "src/comm/group/group_core.h"

@@ -10,7 +10,7 @@
 #include <exception>
 #include <iostream>
 
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "src/base/environment.h"
 #include "src/base/process_environment.h"
 

@@ -28,8 +28,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/stop_request.h"
+#include "lockstep/comm/training_loop.h"
 #include "src/base/testing/address_space.h"
 #include "src/base/testing/own_resources.h"
 #include "src/comm/group/group_core.h"

@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "lockstep/comm/buffer.h"
+#include "lockstep/base/buffer.h"
 #include "src/comm/nccl/gpu.h"
 
 namespace lockstep {

@@ -12,7 +12,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
 #include "src/comm/nccl/gpu_plugin.h"
 
 namespace lockstep {

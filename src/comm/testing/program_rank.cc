@@ -5,7 +5,7 @@
 #include <span>
 #include <utility>
 
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/comm/testing/any_collective.h"
 #include "src/comm/testing/random_elements.h"
 

@@ -22,7 +22,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/comm/spawn.h"
 
 namespace lockstep {

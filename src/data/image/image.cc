@@ -1,7 +1,6 @@
-#include "lockstep/data/image.h"
-
 #include <limits>
 
+#include "lockstep/data/image_dataset.h"
 #include "src/data/image/image_reader.h"
 
 namespace lockstep {

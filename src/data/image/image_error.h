@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 

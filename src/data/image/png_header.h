@@ -15,7 +15,7 @@
 #include <span>
 #include <string_view>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "lockstep/data/image.h"
+#include "lockstep/data/image_dataset.h"
 
 namespace lockstep {
 

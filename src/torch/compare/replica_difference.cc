@@ -13,8 +13,8 @@
 #include <span>
 #include <sstream>
 
-#include "lockstep/comm/buffer.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/base/buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/base/report_text.h"
 #include "src/torch/tensor/tensor_memory.h"
 

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/running_fingerprint.h"
+#include "lockstep/torch/consistency.h"
 #include "src/torch/compare/fingerprint.h"
 
 namespace lockstep {
@@ -29,7 +29,7 @@ std::vector<Fingerprint> gather_lists(ProcessGroup& group,
 
 std::vector<Fingerprint> fingerprints_of(const NamedTensorList& tensors);
 
-// As the one of running_fingerprint.h, with known fingerprints of `tensors`.
+// As the one of consistency.h, with known fingerprints of `tensors`.
 std::optional<ReplicaDifference> find_difference(
     ProcessGroup& group, const NamedTensorList& tensors,
     const std::vector<Fingerprint>& fingerprints);

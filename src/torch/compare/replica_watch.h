@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/running_fingerprint.h"
+#include "lockstep/torch/consistency.h"
 #include "src/torch/compare/fingerprint.h"
 
 namespace lockstep {

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/distributed_optimizer.h"
-#include "lockstep/torch/post_local_sgd_hook.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/horovod.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/recording_group.h"
@@ -186,10 +186,11 @@ TEST(ReplicaWatch, ComparesEveryThousandthPassByDefault) {
 
 // What each kind of optimizer leaves unnoticed.
 TEST(ReplicaWatch, IsPartOfHorovodsOptimizer) {
-  for (const StepOp& op : {StepOp(ReduceOp::kAverage), StepOp(Adasum{})})
+  for (const horovod::StepOp& op : {horovod::StepOp(ReduceOp::kAverage),
+                                    horovod::StepOp(horovod::Adasum{})})
     run_ranks(kBackend, 2, [&](const Group& group) {
       Net net;
-      DistributedOptimizer optimizer(
+      horovod::DistributedOptimizer optimizer(
           sgd(net.parameters()), net.named_parameters(),
           {.group = group, .op = op, .compare_replicas_every = 3});
       EXPECT_THAT(train_with(net, optimizer, group, 9,
@@ -206,7 +207,7 @@ TEST(ReplicaWatch, IsPartOfHorovodsOptimizer) {
 TEST(ReplicaWatch, SaysNothingIfRanksHashAtDifferentMomentsOfAStep) {
   run_ranks(kBackend, 3, [&](const Group& group) {
     Net net;
-    DistributedOptimizer optimizer(
+    horovod::DistributedOptimizer optimizer(
         sgd(net.parameters()), net.named_parameters(),
         {.group = group, .compare_replicas_every = 1});
     for (int step = 0; step < 4; ++step) {

@@ -1,12 +1,11 @@
-#include "lockstep/torch/running_fingerprint.h"
-
 #include <c10/util/StringUtil.h>
 
 #include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/consistency.h"
 #include "src/torch/compare/replica_watch.h"
 
 namespace lockstep {

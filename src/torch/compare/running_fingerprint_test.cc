@@ -1,6 +1,4 @@
 // Tests of replicas that diverge on purpose, and of the report about them.
-#include "lockstep/torch/running_fingerprint.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <memory>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/consistency.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/recording_group.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/data/sampler_sequence.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/data/sample_order.h"
 #include "src/base/mutex.h"
 
 namespace lockstep {

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/data/sampler_sequence.h"
+#include "lockstep/data/sample_order.h"
 #include "src/base/mutex.h"
 #include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"

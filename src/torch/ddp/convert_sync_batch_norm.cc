@@ -12,7 +12,6 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/comm/group/group_core.h"
 

@@ -2,9 +2,9 @@
 
 #include <exception>
 
-#include "lockstep/torch/module_tensors.h"
 #include "src/planning/pass_intent.h"
 #include "src/torch/ddp/replica.h"
+#include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep {
 namespace {

@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/module_tensors.h"
 #include "src/comm/testing/run_ranks.h"
+#include "src/torch/tensor/module_tensors.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 
 namespace lockstep {
 namespace {

@@ -9,7 +9,7 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/horovod.h"
 #include "lockstep/torch/sync_batch_norm.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/parameter_bag.h"
 
@@ -283,7 +283,7 @@ TEST(Join, IsFollowedByEqualStepsOnceOptimizersHaveOneState) {
         const auto scope = model.join();
         for (int i = 0; i <= group->rank(); ++i) step();
       }
-      if (broadcasts) broadcast_optimizer_state(optimizer, 0, group);
+      if (broadcasts) horovod::broadcast_optimizer_state(optimizer, 0, group);
       step();
       const at::Tensor own =
           torch::nn::utils::parameters_to_vector(model.parameters())

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/module_tensors.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/torch/ddp/replicate.h"
+#include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep {
 namespace {

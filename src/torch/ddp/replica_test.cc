@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/module_tensors.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/same_text.h"
+#include "src/torch/tensor/module_tensors.h"
 #include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"

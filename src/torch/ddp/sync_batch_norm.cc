@@ -8,7 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
 #include "src/torch/ddp/group_normalization.h"
 
 namespace lockstep {

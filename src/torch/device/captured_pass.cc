@@ -1,5 +1,3 @@
-#include "lockstep/torch/captured_pass.h"
-
 #include <ATen/ops/empty_like.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/gpu_pass.h"
 #include "src/base/log.h"
 #include "src/comm/group/group_core.h"
 #include "src/torch/device/device_graph.h"

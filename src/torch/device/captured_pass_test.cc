@@ -1,7 +1,5 @@
 // Tests of captured and replayed passes, on a fake CUDA: see
 // src/torch/testing/fake_cuda.h.
-#include "lockstep/torch/captured_pass.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
@@ -14,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
+#include "lockstep/torch/gpu_pass.h"
 #include "src/base/testing/error_text.h"
 #include "src/torch/device/device_streams.h"
 #include "src/torch/testing/cuda_ranks.h"

@@ -9,14 +9,12 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/torch/clip_gradients.h"
-#include "lockstep/torch/compress_hook.h"
-#include "lockstep/torch/consistency_report.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/consistency.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/gradient_scaler.h"
-#include "lockstep/torch/power_sgd_hook.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/nccl/gpu_plugin.h"
@@ -250,9 +248,9 @@ TEST_F(TrainingOnCuda, DividesABatchOverDevices) {
   const Share batch = share_of_batch(0, 0, 1, 3);
   auto net = std::make_shared<Net>();
   net->to(devices[0]);
-  auto model = DataParallel(net, {.devices = devices, .factory = [] {
-                                    return std::make_shared<Net>();
-                                  }});
+  auto model = data_parallel::DataParallel(
+      net,
+      {.devices = devices, .factory = [] { return std::make_shared<Net>(); }});
   const at::Tensor output = model(batch.input.to(devices[0]));
   loss_of(output, batch.target.to(devices[0])).backward();
   EXPECT_LE(largest_difference(on_cpu(gradients_of(*net)),
@@ -269,7 +267,7 @@ TEST_F(TrainingOnCuda, JoinsOutputsWhereItIsTold) {
   for (const at::Device place : {devices[1], at::Device(at::kCPU)}) {
     auto net = std::make_shared<Net>();
     net->to(devices[0]);
-    auto model = DataParallel(
+    auto model = data_parallel::DataParallel(
         net, {.devices = devices, .output_device = place, .factory = [] {
                 return std::make_shared<Net>();
               }});
@@ -290,10 +288,10 @@ TEST_F(TrainingOnCuda, ReplicasOfAModuleSeeWhatAFusedOptimizerWrites) {
     torch::optim::SGD optimizer_of_one(alone.parameters(), rule);
     train(alone, optimizer_of_one, batch, kSteps);
     const std::vector<at::Device> devices{{at::kCUDA, 0}, {at::kCUDA, 1}};
-    auto model = DataParallel(std::make_shared<Net>(),
-                              {.devices = devices, .factory = [] {
-                                 return std::make_shared<Net>();
-                               }});
+    auto model = data_parallel::DataParallel(
+        std::make_shared<Net>(), {.devices = devices, .factory = [] {
+                                    return std::make_shared<Net>();
+                                  }});
     FusedSGD optimizer(model.parameters(), rule);
     train(
         model, optimizer,

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/out_of_memory.h"
+#include "lockstep/torch/gpu_pass.h"
 
 #ifdef LOCKSTEP_TORCH_CUDA
 #include <ATen/cuda/CUDAGeneratorImpl.h>

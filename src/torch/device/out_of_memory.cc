@@ -1,5 +1,3 @@
-#include "lockstep/torch/out_of_memory.h"
-
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
 
@@ -8,6 +6,7 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/gpu_pass.h"
 #include "src/base/first_line.h"
 
 namespace lockstep {

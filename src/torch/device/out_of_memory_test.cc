@@ -1,6 +1,4 @@
 // These tests use a fake CUDA: see src/torch/testing/fake_cuda.h.
-#include "lockstep/torch/out_of_memory.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -10,6 +8,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/gpu_pass.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/base/testing/error_text.h"
 #include "src/torch/testing/cuda_ranks.h"

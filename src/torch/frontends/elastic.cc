@@ -247,7 +247,7 @@ void State::broadcast_contents(int root) {
   if (group->size() == 1) return;
   broadcast_by_name(*group, tensors_of(contents_), root);
   if (contents_.optimizer)
-    broadcast_optimizer_state(*contents_.optimizer, root, group);
+    horovod::broadcast_optimizer_state(*contents_.optimizer, root, group);
   std::vector<std::int64_t> counters;
   for (const auto& [name, counter] : contents_.counters)
     counters.push_back(*counter);

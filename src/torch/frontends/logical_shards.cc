@@ -13,9 +13,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/module_tensors.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
 #include "src/data/sample_random.h"
 #include "src/torch/ddp/replicate.h"
@@ -24,6 +23,7 @@
 #include "src/torch/reducer/autograd_hooks.h"
 #include "src/torch/reducer/pass_errors.h"
 #include "src/torch/tensor/heap_allocator.h"
+#include "src/torch/tensor/module_tensors.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"
 

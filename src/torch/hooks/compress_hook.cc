@@ -1,5 +1,3 @@
-#include "lockstep/torch/compress_hook.h"
-
 #include <ATen/TensorOperators.h>
 #include <c10/util/StringUtil.h>
 
@@ -8,6 +6,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/torch/optim/gradient_norm.h"
 
 namespace lockstep {

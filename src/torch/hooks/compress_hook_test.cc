@@ -1,10 +1,9 @@
 // Tests of gradients that are sent with 16 bits.
-#include "lockstep/torch/compress_hook.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/hooked_weight.h"
 

@@ -1,12 +1,10 @@
-#include "lockstep/torch/model_averager.h"
-
 #include <algorithm>
 #include <string>
 #include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/torch/ddp/replicate.h"
 
 namespace lockstep {

@@ -1,11 +1,9 @@
 // Tests of post-local SGD: its hook and its averages of models.
-#include "lockstep/torch/model_averager.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/comm/groups.h"
-#include "lockstep/torch/post_local_sgd_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/hooked_weight.h"
 #include "src/torch/testing/parameter_bag.h"

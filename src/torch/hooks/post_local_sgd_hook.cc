@@ -1,8 +1,7 @@
-#include "lockstep/torch/post_local_sgd_hook.h"
-
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/comm/group/group_core.h"
 
 namespace lockstep {

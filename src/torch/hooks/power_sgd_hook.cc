@@ -1,5 +1,3 @@
-#include "lockstep/torch/power_sgd_hook.h"
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <c10/util/StringUtil.h>
@@ -10,7 +8,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/optim/gradient_norm.h"
 
 namespace lockstep {

@@ -1,9 +1,8 @@
-#include "lockstep/torch/power_sgd_hook.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/hooked_weight.h"
 

@@ -1,5 +1,3 @@
-#include "lockstep/torch/clip_gradients.h"
-
 #include <ATen/ops/_foreach_mul.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/StringUtil.h>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/torch/optim/gradient_norm.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"

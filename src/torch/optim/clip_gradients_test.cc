@@ -1,5 +1,3 @@
-#include "lockstep/torch/clip_gradients.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
@@ -9,6 +7,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/torch/optim/gradient_norm.h"
 #include "src/torch/testing/formula_parameters.h"
 

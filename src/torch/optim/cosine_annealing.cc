@@ -1,9 +1,8 @@
-#include "lockstep/torch/cosine_annealing.h"
-
 #include <cmath>
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/planning/rate_curves.h"
 
 namespace lockstep {

@@ -1,5 +1,3 @@
-#include "lockstep/torch/cosine_annealing.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
@@ -9,6 +7,7 @@
 #include <cmath>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/optimizers.h"
 
 namespace lockstep {
 namespace {

@@ -1,5 +1,3 @@
-#include "lockstep/torch/fused_optimizer.h"
-
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
@@ -8,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/torch/clip_gradients.h"
-#include "lockstep/torch/module_tensors.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/optimizers.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/optim/device_update.h"
 #include "src/torch/optim/gradient_norm.h"
 #include "src/torch/optim/update_state.h"
 #include "src/torch/reducer/gradient_factor.h"
+#include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep {
 namespace {

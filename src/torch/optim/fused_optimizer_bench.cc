@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 
 namespace lockstep {
 namespace {

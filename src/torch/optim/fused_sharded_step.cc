@@ -10,7 +10,7 @@
 #include <span>
 #include <utility>
 
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/base/round_up.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/memory/heap.h"

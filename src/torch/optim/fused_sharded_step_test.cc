@@ -7,7 +7,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/memory/heap.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/reducer/missing_gradients.h"
 #include "src/torch/tensor/tensor_memory.h"
 

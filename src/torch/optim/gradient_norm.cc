@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/planning/update_kernels.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"

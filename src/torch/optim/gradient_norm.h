@@ -1,4 +1,4 @@
-// Norms of gradients, and the factor that clips them: what clip_gradients.h,
+// Norms of gradients, and the factor that clips them: what clip_grad_norm(),
 // the optimizers and the hooks share.
 //
 // Errors:  InvalidArgument; see the functions.

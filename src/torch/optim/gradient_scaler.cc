@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/torch/optim/update_state.h"
 #include "src/torch/tensor/tensor_lists.h"
 #include "src/torch/tensor/tensor_memory.h"

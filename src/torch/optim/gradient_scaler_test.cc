@@ -15,9 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
 
 namespace lockstep {

@@ -39,7 +39,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/planning/owner_ranges.h"
 #include "src/planning/shard_plan.h"
 #include "src/torch/optim/update_state.h"

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "lockstep/comm/groups.h"
-#include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"

@@ -11,7 +11,7 @@
 #include <unordered_set>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_memory.h"
 

@@ -15,10 +15,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
-#include "lockstep/comm/objects.h"
-#include "lockstep/torch/module_tensors.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
 #include "src/torch/compare/replica_watch.h"
 #include "src/torch/optim/fused_sharded_step.h"
@@ -27,6 +25,7 @@
 #include "src/torch/optim/optimizer_shard.h"
 #include "src/torch/optim/shard_hook.h"
 #include "src/torch/reducer/gradient_factor.h"
+#include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep {
 namespace {

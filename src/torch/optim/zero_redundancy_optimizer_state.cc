@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/torch/optim/fused_sharded_step.h"
 #include "src/torch/optim/gradient_average.h"

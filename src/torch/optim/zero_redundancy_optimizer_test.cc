@@ -11,10 +11,9 @@
 #include <sstream>
 #include <string>
 
-#include "lockstep/comm/objects.h"
-#include "lockstep/torch/clip_gradients.h"
+#include "lockstep/comm/groups.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/formula_parameters.h"
 #include "src/torch/testing/update_rules.h"

@@ -6,7 +6,7 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "lockstep/torch/distributed_optimizer.h"
+#include "lockstep/torch/horovod.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 
@@ -159,8 +159,9 @@ TEST(GradientHooks, OfHorovodsOptimizerGoOnToo) {
   for (const bool all : {true, false})
     run_ranks(kBackend, 2, [&](const Group& group) {
       Net net;
-      DistributedOptimizer optimizer(torch::optim::SGD(net.parameters(), 0.1),
-                                     net.named_parameters(), {.group = group});
+      horovod::DistributedOptimizer optimizer(
+          torch::optim::SGD(net.parameters(), 0.1), net.named_parameters(),
+          {.group = group});
       int calls = 0;
       set_hooks(all ? net.parameters() : std::vector{net.first->weight}, calls);
       for (int step = 0; step < 2; ++step) {
@@ -180,8 +181,9 @@ TEST(GradientHooks, OfHorovodsOptimizerGoOnBetweenTwoPassesOfAStep) {
     auto parameters = one->named_parameters();
     for (const auto& item : other->named_parameters())
       parameters.insert("other." + item.key(), item.value());
-    DistributedOptimizer optimizer(torch::optim::SGD(parameters.values(), 0.1),
-                                   parameters, {.group = group});
+    horovod::DistributedOptimizer optimizer(
+        torch::optim::SGD(parameters.values(), 0.1), parameters,
+        {.group = group});
     const auto backward_of = [&](torch::nn::Linear part) {
       part->forward(torch::full({1, 1}, group->rank() + 1.0F)).sum().backward();
     };

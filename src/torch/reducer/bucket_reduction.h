@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/planning/bucket_plan.h"
 #include "src/torch/reducer/gradient_buckets.h"
 

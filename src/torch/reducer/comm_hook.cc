@@ -1,8 +1,7 @@
-#include "lockstep/torch/comm_hook.h"
-
 #include <utility>
 
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/tensor_collectives.h"
 
 namespace lockstep {
 

@@ -1,13 +1,11 @@
 // Tests of communication hooks: their arguments, the order of their steps, and
 // the effect of their failure on other ranks.
-#include "lockstep/torch/comm_hook.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/torch/compress_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/parameter_bag.h"

@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/base/round_up.h"
 #include "src/comm/group/group_core.h"
 #include "src/torch/tensor/heap_allocator.h"

@@ -37,7 +37,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/comm/buffer.h"
+#include "lockstep/base/buffer.h"
 #include "lockstep/comm/process_group.h"
 #include "src/planning/bucket_plan.h"
 #include "src/torch/device/device_streams.h"

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/distributed_optimizer.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/gradient_scaler.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
@@ -101,7 +101,7 @@ TEST(GradientFactor, IsOfTheAverageWhereAStepReducesFirst) {
   run_ranks(kBackend, 2, [](const Group& group) {
     for (const bool scaler : {true, false}) {
       const Weights net;
-      DistributedOptimizer optimizer(
+      horovod::DistributedOptimizer optimizer(
           FusedSGD(net.parameters(), SGDOptions(1)), net.named_parameters(),
           {.group = group, .backward_passes_per_step = 2});
       ((group->rank() + 1) * 4 * net.w.sum()).backward();
@@ -120,7 +120,7 @@ TEST(GradientFactor, IsOfTheAverageWhereAStepReducesFirst) {
 TEST(GradientFactor, ClipsTheAverageWhereAStepWouldReduceFirst) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const Weights net;
-    DistributedOptimizer optimizer(
+    horovod::DistributedOptimizer optimizer(
         FusedSGD(net.parameters(), SGDOptions(1)), net.named_parameters(),
         {.group = group, .backward_passes_per_step = 2});
     ((group->rank() + 1) * 4 * net.w.sum()).backward();

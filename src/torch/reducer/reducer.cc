@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
 #include "src/planning/bucket_plan.h"
 #include "src/planning/gradient_tracker.h"

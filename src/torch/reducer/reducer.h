@@ -45,7 +45,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "lockstep/torch/comm_hook.h"
+#include "lockstep/torch/comm_hooks.h"
 #include "src/planning/pass_intent.h"
 #include "src/torch/compare/replica_watch.h"
 #include "src/torch/reducer/join_coordinator.h"

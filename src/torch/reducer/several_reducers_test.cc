@@ -11,9 +11,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
-#include "lockstep/torch/compress_hook.h"
-#include "lockstep/torch/distributed_optimizer.h"
-#include "lockstep/torch/post_local_sgd_hook.h"
+#include "lockstep/torch/comm_hooks.h"
+#include "lockstep/torch/horovod.h"
 #include "src/base/testing/test_seed.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/parameter_bag.h"
@@ -232,11 +231,14 @@ TEST(SeveralReducers, AreAllGivenUpWithTheirPass) {
 TEST(SeveralReducers, AreTwoDistributedOptimizers) {
   run_ranks(kBackend, 2, [](const Group& group) {
     std::vector<ParameterBag> bags(2);
-    std::vector<std::unique_ptr<DistributedOptimizer<torch::optim::SGD>>> all;
+    std::vector<
+        std::unique_ptr<horovod::DistributedOptimizer<torch::optim::SGD>>>
+        all;
     for (const ParameterBag& bag : bags)
-      all.push_back(std::make_unique<DistributedOptimizer<torch::optim::SGD>>(
-          torch::optim::SGD(bag.parameters(), 0.1), bag.named_parameters(),
-          DistributedOptimizerOptions{.group = group}));
+      all.push_back(
+          std::make_unique<horovod::DistributedOptimizer<torch::optim::SGD>>(
+              torch::optim::SGD(bag.parameters(), 0.1), bag.named_parameters(),
+              horovod::DistributedOptimizerOptions{.group = group}));
     for (int step = 0; step < 4; ++step) {
       for (const auto& optimizer : all) optimizer->zero_grad();
       pass_over(bags, group->rank() == step % 2 ? "0" : "1");

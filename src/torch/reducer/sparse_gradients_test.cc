@@ -12,8 +12,8 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/horovod.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/reducer/reducer.h"
@@ -80,7 +80,7 @@ torch::optim::SGD plain_sgd(const torch::nn::Module& module) {
 }
 
 struct Steps {
-  DistributedOptimizerOptions options{};
+  horovod::DistributedOptimizerOptions options{};
   int ranks = 3;
   double tolerance = kTolerance;
   std::optional<int> only_rank_with_rare{};  // empty: no rank uses that table
@@ -93,10 +93,10 @@ void expect_steps_as_dense(const Steps& steps) {
     auto options = steps.options;
     options.group = group;
     WordNet sparse(TableGradients::kSparse), with_dense(TableGradients::kDense);
-    DistributedOptimizer of_sparse(plain_sgd(sparse), sparse.named_parameters(),
-                                   options);
-    DistributedOptimizer of_dense(plain_sgd(with_dense),
-                                  with_dense.named_parameters(), options);
+    horovod::DistributedOptimizer of_sparse(plain_sgd(sparse),
+                                            sparse.named_parameters(), options);
+    horovod::DistributedOptimizer of_dense(
+        plain_sgd(with_dense), with_dense.named_parameters(), options);
     const bool uses_rare = steps.only_rank_with_rare == group->rank();
     for (int step = 0; step < 5; ++step) {
       const auto train = [&](WordNet& net, auto& optimizer) {
@@ -137,9 +137,10 @@ TEST(SparseGradients, AreReducedOnOtherBackends) {
 
 TEST(SparseGradients, FollowTheOptionsOfAnOptimizer) {
   expect_steps_as_dense({.options = {.op = ReduceOp::kSum}, .tolerance = 1e-4});
-  expect_steps_as_dense({.options = {.compression = Compression::kBf16},
-                         .ranks = 2,
-                         .tolerance = 0.1});
+  expect_steps_as_dense(
+      {.options = {.compression = horovod::Compression::kBf16},
+       .ranks = 2,
+       .tolerance = 0.1});
   expect_steps_as_dense(
       {.options = {.gradient_predivide_factor = 2}, .tolerance = 1e-5});
   expect_steps_as_dense(
@@ -157,8 +158,8 @@ TEST(SparseGradients, CountAsNoneWhereARankDoesNotUseTheTable) {
 TEST(SparseGradients, StayWhatTheyWereWhereNoRankUsesTheTable) {
   run_ranks(kBackend, 2, [](const Group& group) {
     WordNet net(TableGradients::kSparse);
-    DistributedOptimizer optimizer(plain_sgd(net), net.named_parameters(),
-                                   {.group = group});
+    horovod::DistributedOptimizer optimizer(
+        plain_sgd(net), net.named_parameters(), {.group = group});
     const at::Tensor rows = torch::tensor({group->rank(), 2});
     for (int pass = 0; pass < 2; ++pass) {
       net.forward(text_of(0, 0), rows).backward();
@@ -177,8 +178,8 @@ TEST(SparseGradients, AddUpOverPassesThatAreReduced) {
   run_ranks(kBackend, 3, [](const Group& group) {
     WordNet sparse(TableGradients::kSparse), with_dense(TableGradients::kDense);
     for (WordNet* net : {&sparse, &with_dense}) {
-      DistributedOptimizer optimizer(plain_sgd(*net), net->named_parameters(),
-                                     {.group = group});
+      horovod::DistributedOptimizer optimizer(
+          plain_sgd(*net), net->named_parameters(), {.group = group});
       for (int pass = 0; pass < 4; ++pass) {  // without zero_grad()
         net->forward(text_of(group->rank(), pass),
                      pass == 2 ? torch::tensor({1}) : at::Tensor())
@@ -195,8 +196,8 @@ TEST(SparseGradients, AddUpOverPassesThatAreReduced) {
 TEST(SparseGradients, MayHaveNoIndicesOnAnyRank) {
   run_ranks(kBackend, 3, [](const Group& group) {
     WordNet net(TableGradients::kSparse);
-    DistributedOptimizer optimizer(plain_sgd(net), net.named_parameters(),
-                                   {.group = group});
+    horovod::DistributedOptimizer optimizer(
+        plain_sgd(net), net.named_parameters(), {.group = group});
     for (int step = 0; step < 3; ++step) {
       optimizer.zero_grad();
       net.forward(torch::empty({0}, torch::kLong)).backward();
@@ -310,10 +311,10 @@ TEST(SparseGradients, OfAMissingTableAreReportedAsDenseOnesAre) {
 
 TEST(SparseGradients, AreZeroOnRanksWithoutData) {
   run_ranks(kBackend, 3, [](const Group& group) {
-    allow_join(group);
+    horovod::allow_join(group);
     WordNet net(TableGradients::kSparse);
-    DistributedOptimizer optimizer(plain_sgd(net), net.named_parameters(),
-                                   {.group = group});
+    horovod::DistributedOptimizer optimizer(
+        plain_sgd(net), net.named_parameters(), {.group = group});
     for (int step = 0; step < group->rank(); ++step) {
       optimizer.zero_grad();
       net.words(torch::tensor({group->rank(), 5})).sum().backward();
@@ -350,15 +351,16 @@ TEST(SparseGradients, AreZeroOnRanksWithoutData) {
 TEST(SparseGradients, AreRefusedByOptimizersThatCannotTakeThem) {
   run_ranks(kBackend, 2, [](const Group& group) {
     WordNet net(TableGradients::kSparse);
-    DistributedOptimizer adam(torch::optim::Adam(net.parameters()),
-                              net.named_parameters(), {.group = group});
+    horovod::DistributedOptimizer adam(torch::optim::Adam(net.parameters()),
+                                       net.named_parameters(),
+                                       {.group = group});
     net.forward(text_of(group->rank(), 0)).backward();
     EXPECT_THAT(message_of([&] { adam.step(); }),
                 HasSubstr("Adam does not support sparse gradients"));
   });
   run_ranks(kBackend, 2, [](const Group& group) {
     WordNet net(TableGradients::kSparse);
-    DistributedOptimizer fused(
+    horovod::DistributedOptimizer fused(
         FusedSGD(net.parameters(), torch::optim::SGDOptions(0.1)),
         net.named_parameters(), {.group = group});
     net.forward(text_of(group->rank(), 0)).backward();

@@ -9,9 +9,9 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/logical_shards.h"
-#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/optimizers.h"
+#include "lockstep/torch/strategies.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/reducer/gradient_buckets.h"
@@ -78,7 +78,8 @@ TEST(WideGradients, AreAddedUpByLogicalShardsAndDataParallel) {
     expect_fine(net->weight.grad());
   });
   const auto net = std::make_shared<Wide>();
-  DataParallel<Wide> model(net, {.devices = {at::kCPU, at::kCPU}});
+  data_parallel::DataParallel<Wide> model(net,
+                                          {.devices = {at::kCPU, at::kCPU}});
   model.forward(torch::tensor({1.0F, 1 + 1.0F / 128})).sum().backward();
   expect_fine(net->weight.grad(), 2 * kFine);
 }
@@ -152,7 +153,8 @@ void change(const at::Tensor& weight) {
 
 TEST(DataParallelAliases, NoticeAWeightThatChangesBeforeBackward) {
   const auto net = std::make_shared<Two>();
-  DataParallel<Two> model(net, {.devices = {at::kCPU, at::kCPU}});
+  data_parallel::DataParallel<Two> model(net,
+                                         {.devices = {at::kCPU, at::kCPU}});
   for (int pass = 0; pass < 2; ++pass) {
     model.forward(torch::ones({4, 4})).sum().backward();
     const at::Tensor loss = model.forward(torch::ones({4, 4})).sum();
@@ -166,10 +168,11 @@ TEST(DataParallelAliases, NoticeAWeightThatChangesBeforeBackward) {
 
 // Through the gradient of each replica's input, which no wrapper sees.
 TEST(CentralStorageAliases, NoticeAWeightThatChangesBeforeBackward) {
-  CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
+  strategies::CentralStorageStrategy strategy(
+      {.devices = {at::kCPU, at::kCPU}});
   auto net = strategy.create([] { return std::make_shared<Two>(); });
   std::vector<at::Tensor> inputs(2), losses(2);
-  strategy.run([&](const ReplicaContext& here) {
+  strategy.run([&](const strategies::ReplicaContext& here) {
     const auto index = static_cast<std::size_t>(here.local_replica);
     inputs[index] = torch::ones({4, 4}).requires_grad_();
     losses[index] = net[here](inputs[index]).sum();

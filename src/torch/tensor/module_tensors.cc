@@ -1,4 +1,4 @@
-#include "lockstep/torch/module_tensors.h"
+#include "src/torch/tensor/module_tensors.h"
 
 #include <atomic>
 #include <unordered_map>

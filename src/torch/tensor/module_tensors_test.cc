@@ -1,4 +1,4 @@
-#include "lockstep/torch/module_tensors.h"
+#include "src/torch/tensor/module_tensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 
 #include "lockstep/torch/data_parallel.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/distributed_optimizer.h"
-#include "lockstep/torch/fused_optimizer.h"
-#include "lockstep/torch/strategy.h"
+#include "lockstep/torch/horovod.h"
+#include "lockstep/torch/optimizers.h"
+#include "lockstep/torch/strategies.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/formula_parameters.h"
@@ -130,9 +130,9 @@ TEST(TiedWeights, LearnWithEveryOptimizerOfAWrappersParameters) {
 TEST(TiedWeights, LearnUnderHorovodsOptimizerOfTheModulesParameters) {
   run_ranks(kBackend, 2, [](const Group& group) {
     TiedNet net;
-    auto optimizer =
-        DistributedOptimizer(torch::optim::AdamW(net.parameters(), tied_rule()),
-                             net.named_parameters(), {.group = group});
+    auto optimizer = horovod::DistributedOptimizer(
+        torch::optim::AdamW(net.parameters(), tied_rule()),
+        net.named_parameters(), {.group = group});
     EXPECT_EQ(optimizer.param_groups()[0].params().size(), 2);
     train_as_rank(net, optimizer, *group);
     expect_learned(net, 2);
@@ -174,23 +174,24 @@ TEST(TiedWeights, HaveStateThatIsSavedAndLoaded) {
 }
 
 TEST(TiedWeights, LearnUnderDataParallelAndStrategies) {
-  DataParallel<TiedNet> model(std::make_shared<TiedNet>(),
-                              {.devices = {at::kCPU, at::kCPU}, .factory = [] {
-                                 return std::make_shared<TiedNet>();
-                               }});
+  data_parallel::DataParallel<TiedNet> model(
+      std::make_shared<TiedNet>(),
+      {.devices = {at::kCPU, at::kCPU},
+       .factory = [] { return std::make_shared<TiedNet>(); }});
   torch::optim::AdamW optimizer(model.parameters(), tied_rule());
   train(
       model, optimizer, [](int step) { return share_of_batch(step, 0, 1, 2); },
       kTiedSteps);
   expect_learned(*model, 2);
 
-  CentralStorageStrategy strategy({.devices = {at::kCPU, at::kCPU}});
+  strategies::CentralStorageStrategy strategy(
+      {.devices = {at::kCPU, at::kCPU}});
   auto net = strategy.create([] { return std::make_shared<TiedNet>(); });
   auto steps = strategy.create_optimizer(net, [](auto parameters) {
     return torch::optim::AdamW(parameters, tied_rule());
   });
   for (int step = 0; step < kTiedSteps; ++step)
-    strategy.run([&](const ReplicaContext& here) {
+    strategy.run([&](const strategies::ReplicaContext& here) {
       const Share share =
           share_of_batch(step, here.replica_id_in_sync_group(), 2, 2);
       steps[here].zero_grad();

@@ -1,11 +1,10 @@
-#include "lockstep/torch/tensor_buffer.h"
-
 #include <ATen/core/Formatting.h>
 #include <c10/util/StringUtil.h>
 
 #include <string>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/operation/current_stream.h"
 #include "src/torch/device/device_streams.h"
 #include "src/torch/tensor/tensor_fault.h"

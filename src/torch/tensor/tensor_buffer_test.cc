@@ -1,10 +1,9 @@
-#include "lockstep/torch/tensor_buffer.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/device_batches.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

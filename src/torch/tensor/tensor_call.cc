@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/base/mutex.h"
 #include "src/comm/operation/pending_work.h"
 #include "src/torch/device/device_streams.h"

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/objects.h"
+#include "lockstep/comm/groups.h"
 #include "src/torch/tensor/object_pickle.h"
 #include "src/torch/tensor/tensor_call.h"
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/tensor_buffer.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/testing/small_nets.h"
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/base/buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 
 namespace lockstep {
 namespace {

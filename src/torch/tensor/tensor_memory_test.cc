@@ -13,12 +13,10 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/torch/clip_gradients.h"
 #include "lockstep/torch/distributed_data_parallel.h"
-#include "lockstep/torch/fused_optimizer.h"
 #include "lockstep/torch/gradient_scaler.h"
 #include "lockstep/torch/logical_shards.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "lockstep/torch/fused_optimizer.h"
+#include "lockstep/torch/optimizers.h"
 #include "src/torch/testing/formula_parameters.h"
 
 namespace lockstep {

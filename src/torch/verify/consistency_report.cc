@@ -1,5 +1,3 @@
-#include "lockstep/torch/consistency_report.h"
-
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 
@@ -10,9 +8,10 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/init.h"
+#include "lockstep/comm/groups.h"
+#include "lockstep/torch/consistency.h"
 #include "lockstep/torch/sync_batch_norm.h"
-#include "lockstep/torch/tensor_buffer.h"
+#include "lockstep/torch/tensor_collectives.h"
 #include "src/base/suggest.h"
 #include "src/torch/compare/replica_difference.h"
 #include "src/torch/verify/consistency_table.h"

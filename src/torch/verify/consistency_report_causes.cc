@@ -1,7 +1,7 @@
 // The causes that ConsistencyReport names for wrong rows.
 #include <algorithm>
 
-#include "lockstep/torch/consistency_report.h"
+#include "lockstep/torch/consistency.h"
 #include "src/base/report_text.h"
 #include "src/torch/compare/replica_difference.h"
 #include "src/torch/verify/consistency_table.h"

@@ -1,7 +1,5 @@
 // Training loops with one deliberate error each, and the report's verdict on
 // them.
-#include "lockstep/torch/consistency_report.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/torch/consistency.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/comm/testing/run_ranks.h"

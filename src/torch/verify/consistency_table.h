@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/torch/consistency_report.h"
+#include "lockstep/torch/consistency.h"
 #include "src/torch/compare/fingerprint.h"
 
 namespace lockstep {

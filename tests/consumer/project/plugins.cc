@@ -1,6 +1,6 @@
 // plugins FOLDER: two ranks add over gloo, which fails unless the library loads
 // gloo's plug-in; and that it must do from this folder without a setting.
-#include <lockstep/comm/init.h>
+#include <lockstep/comm/groups.h>
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 
 namespace lockstep::nccl_comm {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "src/comm/testing/fake_gpu/fake_gpu.h"
 #include "src/comm/testing/fake_gpu/fake_gpu_ranks.h"
 

@@ -7,7 +7,7 @@
 #include <set>
 #include <utility>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "src/comm/testing/fake_gpu/fake_gpu_sum.h"
 
 namespace lockstep {

@@ -4,7 +4,7 @@
 
 #include <array>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 
 namespace lockstep {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "lockstep/base/data_type.h"
+#include "lockstep/base/buffer.h"
 #include "src/comm/nccl/gpu_table.h"
 
 namespace lockstep {
