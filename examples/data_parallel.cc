@@ -7,6 +7,8 @@
 
 #include <cstdio>
 
+using lockstep::data_parallel::DataParallel;
+
 struct NetImpl : torch::nn::Cloneable<NetImpl> {
   NetImpl() { reset(); }
   void reset() override {
@@ -25,8 +27,7 @@ int main() {
       lockstep::load_dataset("fashion-mnist", lockstep::Split::kTrain);
   const lockstep::ImageSamples train(dataset);
 
-  lockstep::data_parallel::DataParallel model(
-      Net(), {.devices = {at::kCPU, at::kCPU}});
+  DataParallel model(Net(), {.devices = {at::kCPU, at::kCPU}});
   torch::optim::SGD optimizer(model.parameters(), 0.1);
 
   lockstep::Loader loader(train, lockstep::sampler_sequence(train.size(), {}),

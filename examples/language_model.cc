@@ -13,6 +13,7 @@
 #include <lockstep/lockstep.h>
 #include <torch/torch.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -173,18 +174,21 @@ void train(Model& model, const Windows& windows,
   const std::int64_t steps = windows.train.size(0) / kGlobalBatch;
   const std::int64_t share = kGlobalBatch / group->size();
   auto schedule = schedule_of(optimizer, kEpochs * steps, epoch * steps + step);
-  lockstep::DistributedSampler sampler(
-      static_cast<std::size_t>(windows.train.size(0)), {.drop_last = true});
+  const lockstep::TensorDataset samples({windows.train});
   for (; epoch < kEpochs; ++epoch, step = 0) {
-    sampler.set_epoch(static_cast<std::size_t>(epoch));
-    // This rank's windows of the epoch, in order: the position is the step.
-    const at::Tensor mine =
-        windows.train.index_select(0, torch::tensor(sampler.indices()));
+    // What the epoch still has, as this rank sees it.
+    const auto rest = lockstep::sampler_sequence(
+        samples.size(), {.world_size = group->size(),
+                         .rank = group->rank(),
+                         .epoch = static_cast<std::uint64_t>(epoch),
+                         .drop_last = true,
+                         .consumed = step * kGlobalBatch});
+    lockstep::TensorLoader loader(samples, rest,
+                                  {.batch_size = share, .drop_last = true});
     lockstep::MeanMetric loss;  // since this start of the program
-    while (step < steps) {
+    while (const auto batch = loader.next(std::chrono::minutes(1))) {
       if (most_steps-- == 0) return;
-      loss.update(
-          train_step(model, optimizer, mine.narrow(0, step * share, share)));
+      loss.update(train_step(model, optimizer, (*batch)[0]));
       schedule.step();
       if (++step % kSaveEvery == 0 && step < steps && folder)
         folder->save(state, epoch * steps + step);

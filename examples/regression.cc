@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include <cctype>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -25,15 +26,7 @@ constexpr std::size_t kEpochs = 20;
 
 // Rows of float32: features, and one target each, as a column. With a
 // vector of targets mse_loss() would compare each prediction with all targets.
-struct Table : torch::data::datasets::Dataset<Table> {
-  torch::data::Example<> get(std::size_t index) override {
-    const auto i = static_cast<std::int64_t>(index);
-    return {features[i], targets[i]};
-  }
-  std::optional<std::size_t> size() const override {
-    return static_cast<std::size_t>(features.size(0));
-  }
-
+struct Table {
   at::Tensor features, targets;  // rows x columns, rows x 1
 };
 
@@ -137,16 +130,18 @@ int main(int count, char** arguments) {
   torch::manual_seed(0);
   Model model{make_net(last)};  // (*)
   torch::optim::Adam optimizer(model.parameters(), 0.01);
-  lockstep::DistributedSampler sampler(*train.size());  // (*)
-  const auto loader = torch::data::make_data_loader(
-      train.map(torch::data::transforms::Stack<>()), sampler,
-      kBatch / group->size());  // (*)
+  const lockstep::TensorDataset samples({train.features, train.targets});
 
   for (std::size_t epoch = 0; epoch < kEpochs; ++epoch) {
-    sampler.set_epoch(epoch);  // (*)
-    for (auto& batch : *loader) {
+    const auto order = lockstep::sampler_sequence(
+        samples.size(), {.world_size = group->size(),  // (*)
+                         .rank = group->rank(),        // (*)
+                         .epoch = epoch});
+    lockstep::TensorLoader loader(
+        samples, order, {.batch_size = kBatch / group->size()});  // (*)
+    while (const auto batch = loader.next(std::chrono::minutes(1))) {
       optimizer.zero_grad();
-      torch::mse_loss(model(batch.data), batch.target).backward();
+      torch::mse_loss(model((*batch)[0]), (*batch)[1]).backward();
       optimizer.step();
     }
     const double error = error_on(model, test);

@@ -30,4 +30,5 @@
 #include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/sync_batch_norm.h"
 #include "lockstep/torch/tensor_collectives.h"
+#include "lockstep/torch/tensor_loader.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"

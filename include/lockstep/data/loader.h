@@ -129,7 +129,7 @@ class Batch {
   std::span<std::int64_t> labels() const;
 
  private:
-  friend class loader_internal::Pass;
+  friend class Loader;
   Batch(std::shared_ptr<loader_internal::Pass> pass,
         std::unique_ptr<loader_internal::Buffer> buffer);
 

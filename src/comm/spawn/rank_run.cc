@@ -1,6 +1,5 @@
 #include "src/comm/spawn/rank_run.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 
 #include "lockstep/comm/groups.h"
 #include "src/base/environment.h"
+#include "src/base/openmp_threads.h"
 #include "src/base/process_environment.h"
 
 namespace lockstep::internal {
@@ -27,14 +27,10 @@ void set_environment(const std::vector<std::string>& variables) {
 
 // An OpenMP that was loaded before the fork has read the environment already.
 void limit_openmp() {
-  using SetThreads = void (*)(int);
-  const auto set = reinterpret_cast<SetThreads>(
-      ::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
-  if (set == nullptr) return;
   try {
     const auto threads = read_integer(environment_variable, "OMP_NUM_THREADS",
                                       1, std::int64_t{1} << 16);
-    if (threads) set(static_cast<int>(*threads));
+    if (threads) set_openmp_threads(static_cast<int>(*threads));
   } catch (const InvalidArgument&) {
     // OpenMP accepts more than one number, and judges the text itself.
   }

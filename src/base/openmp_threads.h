@@ -1,0 +1,16 @@
+// The number of threads of OpenMP's next parallel regions in the calling thread;
+// does nothing in a program without OpenMP.
+#pragma once
+
+#include <dlfcn.h>
+
+namespace lockstep {
+
+inline void set_openmp_threads(int count) {
+  using SetThreads = void (*)(int);
+  const auto set = reinterpret_cast<SetThreads>(
+      ::dlsym(RTLD_DEFAULT, "omp_set_num_threads"));
+  if (set != nullptr) set(count);
+}
+
+}  // namespace lockstep
