@@ -119,7 +119,8 @@ TEST_F(EvaluationOnCuda, StoresImagesAndWeightsChannelsLast) {
   const auto ask = [&](at::MemoryFormat format, at::Device device,
                        const Group& group) {
     const auto net = std::make_shared<StripeNet>(3);
-    if (format == at::MemoryFormat::ChannelsLast) store_channels_last(*net);
+    for (at::Tensor& weight : net->parameters())
+      if (weight.dim() == 4) weight.set_data(weight.contiguous(format));
     net->to(device);
     net->eval();
     EvaluationOptions asked = options(group, device);

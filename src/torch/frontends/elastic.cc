@@ -125,7 +125,7 @@ std::string end_together(ElasticJob& job) {
   std::string failure = "the launcher has seen a rank die";
   bool met = true;
   try {
-    if (size() > 1)
+    if (get_world_size() > 1)
       default_group()
           ->barrier({.timeout = kOthersTrain, .label = "elastic end"})
           .wait();

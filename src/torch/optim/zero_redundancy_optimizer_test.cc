@@ -11,10 +11,12 @@
 #include <sstream>
 #include <string>
 
+#include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/optimizers.h"
 #include "src/comm/testing/run_ranks.h"
+#include "src/torch/optim/update_state.h"
 #include "src/torch/testing/formula_parameters.h"
 #include "src/torch/testing/update_rules.h"
 

@@ -328,7 +328,7 @@ TEST(SparseGradients, AreZeroOnRanksWithoutData) {
           kTolerance);
       EXPECT_TRUE(net.words->weight.grad().is_sparse());
     }
-    EXPECT_EQ(join(group), 2);
+    EXPECT_EQ(horovod::join(group), 2);
     EXPECT_EQ(net.words->weight.grad().defined(), group->rank() == 2);
   });
   run_ranks(kBackend, 3, [](const Group& group) {
