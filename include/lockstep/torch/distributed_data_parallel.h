@@ -210,8 +210,8 @@ class ReplicatedModule {
   // From now on `hook` says what travels between ranks in the place of
   // gradients: see CommHook, and comm_hooks.h for those that are there. Every
   // rank registers one at the same point of the program, best before the first
-  // pass. A group of one asks it if it is to reduce_alone. InvalidArgument for a
-  // second hook, during a pass, and without average_gradients.
+  // pass. A group of one asks it if it is to reduce_alone. InvalidArgument for
+  // a second hook, during a pass, and without average_gradients.
   void register_comm_hook(std::shared_ptr<CommHook> hook);
 
   // The module's, under the names that they have without the wrapper. A
