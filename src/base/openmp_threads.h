@@ -1,4 +1,4 @@
-// The number of threads of OpenMP's next parallel regions in the calling thread;
+// Sets the threads of the calling thread's next parallel regions of OpenMP;
 // does nothing in a program without OpenMP.
 #pragma once
 
