@@ -15,7 +15,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 COMMAND = os.environ.get("LOCKSTEP_COMMAND", "")
-FOLDERS = "include|src|docs|tests|examples|benchmarks|scripts|cmake"
+FOLDERS = "include|src|apps|docs|tests|examples|benchmarks|scripts|cmake"
 PATH = re.compile(r"`((?:%s)/[\w./*-]*|(?:[\w-]+/)*[\w-]+\.(?:h|cc|inc|\*))`"
                   % FOLDERS)
 # In a comment: below the root, or as a user includes it.

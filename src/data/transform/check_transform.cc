@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <iterator>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -175,21 +176,22 @@ class Check {
 }  // namespace
 
 std::string_view name_of(const Transform& transform) {
-  constexpr std::array<std::string_view, std::variant_size_v<Transform>> kNames{
-      "resize",
-      "center_crop",
-      "random_crop",
-      "random_resized_crop",
-      "random_horizontal_flip",
-      "random_vertical_flip",
-      "random_rotation",
-      "random_affine",
-      "color_jitter",
-      "random_grayscale",
-      "gaussian_blur",
-      "to_tensor",
-      "normalize",
-      "random_erasing"};
+  // In the order of the variant.
+  constexpr std::string_view kNames[] = {"resize",
+                                         "center_crop",
+                                         "random_crop",
+                                         "random_resized_crop",
+                                         "random_horizontal_flip",
+                                         "random_vertical_flip",
+                                         "random_rotation",
+                                         "random_affine",
+                                         "color_jitter",
+                                         "random_grayscale",
+                                         "gaussian_blur",
+                                         "to_tensor",
+                                         "normalize",
+                                         "random_erasing"};
+  static_assert(std::size(kNames) == std::variant_size_v<Transform>);
   return kNames[transform.index()];
 }
 

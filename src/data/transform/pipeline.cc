@@ -51,6 +51,11 @@ std::size_t Pipeline::apply_to_pixels(std::span<const Operation> operations,
                              std::is_same_v<T, Turn> ||
                              std::is_same_v<T, MapAffine>)
             replace([&] { transforms::apply(one, image, other_); });
+          else
+            static_assert(std::is_same_v<T, ToFloat> ||
+                              std::is_same_v<T, NormalizeBy> ||
+                              std::is_same_v<T, Erase>,
+                          "an operation on pixels is not applied");
         },
         operation);
   }
