@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <system_error>
 #include <utility>
 
@@ -99,7 +100,12 @@ void Pass::recycle(std::unique_ptr<Buffer> buffer) {
   // In a forked process a worker of the parent may hold the mutex for ever.
   if (!process_.is_current()) return;
   const MutexLock lock(mutex_);
-  if (!stopped_.load()) free_.push_back(std::move(buffer));
+  if (stopped_.load()) return;
+  try {
+    free_.push_back(std::move(buffer));
+  } catch (const std::bad_alloc&) {
+    // The next batch allocates its own.
+  }
 }
 
 // Waiting for time_point::max() overflows in some libraries.

@@ -15,16 +15,19 @@
 //                            .rank = group->rank(),
 //                            .epoch = epoch,
 //                            .consumed = consumed});
-//     lockstep::TensorLoader loader(sentences, indices, {.batch_size = 16});
+//     lockstep::TensorLoader loader(sentences, indices,
+//                                   {.batch_size = 16, .epoch = epoch});
 //     while (const auto batch = loader.next(timeout))
 //       step((*batch)[0], (*batch)[1]);
 //
 // A run that is resumed within an epoch passes as `consumed` the samples of the
 // epoch that all ranks together have seen, and makes another loader.
 //
-// Threads: one consumer; batches are the caller's own tensors.
+// Threads: one consumer. Batches are the caller's own tensors, on the CPU,
+// which
+//          it may change in place.
 // Errors:  those of Loader. InvalidArgument for samples that do not fit
-//          together, naming the field.
+//          together, naming what differs, and for tensors on a GPU.
 // Source:  torch.utils.data.DataLoader, its default_collate and TensorDataset.
 #pragma once
 
@@ -49,7 +52,7 @@ namespace lockstep {
 //
 // Threads: every method may be called from any thread. The loader's workers
 // call
-//          read(), without autograd and with one compute thread each.
+//          them without autograd, and compute with one thread each.
 // Errors:  an error that read() throws surfaces in TensorLoader::next().
 class TensorSource {
  public:
@@ -96,7 +99,9 @@ struct TensorLoaderOptions {
   std::int64_t workers = 1;
   std::int64_t max_broken = 0;
   // Makes a batch of its samples, of which there is at least one: pads them to
-  // one length, for instance, and adds the lengths. A worker calls it.
+  // one length, for instance, and adds the lengths. The workers call it as they
+  // call read(): several of them at a time, for different batches, in any
+  // order.
   std::function<std::vector<at::Tensor>(const TensorSamples& samples)> collate =
       stack_samples;
 };
@@ -107,7 +112,7 @@ class TensorLoader {
   // workers start at once.
   TensorLoader(const TensorSource& source, std::vector<std::int64_t> indices,
                const TensorLoaderOptions& options = {});
-  // Stops each worker after its current sample.
+  // Stops each worker after its current sample or batch.
   ~TensorLoader();
   TensorLoader(const TensorLoader&) = delete;
   TensorLoader& operator=(const TensorLoader&) = delete;

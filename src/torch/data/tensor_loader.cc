@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "src/base/openmp_threads.h"
 #include "src/data/loader_pass.h"
+#include "src/torch/device/vector_functions.h"
 
 namespace lockstep {
 namespace {
@@ -27,11 +28,32 @@ struct TensorContents final : BatchContents {
 // A worker beside the training must not spread over its cores.
 void compute_alone() {
   static thread_local const bool once = [] {
-    at::get_num_threads();  // else LibTorch's first use sets the number again
+    at::get_num_threads();  // else LibTorch's first use sets the numbers again
     set_openmp_threads(1);
+    set_mkl_threads(1);
     return true;
   }();
   static_cast<void>(once);
+}
+
+void check_place(const at::Tensor& field, const std::string& whose) {
+  if (field.defined() && !field.device().is_cpu())
+    throw InvalidArgument(
+        "a tensor of " + whose + " is on " + field.device().str() +
+        ": a TensorLoader's workers know neither the consumer's device nor its "
+        "stream\n"
+        "  next:    read samples on the CPU, and move the batch to the device");
+}
+
+// Whether `field` lies in the memory of a sample, which may be the data set's:
+// the consumer may change a batch in place.
+bool is_of_a_sample(const at::Tensor& field, const TensorSamples& samples) {
+  if (!field.defined() || !field.has_storage()) return false;
+  for (const auto& sample : samples)
+    for (const at::Tensor& one : sample)
+      if (one.defined() && one.has_storage() && one.is_alias_of(field))
+        return true;
+  return false;
 }
 
 class TensorFiller final : public BatchFiller {
@@ -53,13 +75,20 @@ class TensorFiller final : public BatchFiller {
             std::int64_t index) const override {
     compute_alone();
     const at::NoGradGuard no_grad;
+    auto fields = source_.read(index, epoch_);
+    for (const at::Tensor& field : fields)
+      check_place(field, "sample " + std::to_string(index));
     static_cast<TensorContents&>(contents)
-        .samples[static_cast<std::size_t>(place)] = source_.read(index, epoch_);
+        .samples[static_cast<std::size_t>(place)] = std::move(fields);
   }
   void complete(BatchContents& contents) const override {
     const at::NoGradGuard no_grad;
     auto& batch = static_cast<TensorContents&>(contents);
     batch.batch = collate_(batch.samples);
+    for (at::Tensor& field : batch.batch) {
+      check_place(field, "a batch that .collate made");
+      if (is_of_a_sample(field, batch.samples)) field = field.clone();
+    }
     batch.samples.clear();
   }
 
@@ -70,7 +99,8 @@ class TensorFiller final : public BatchFiller {
 };
 
 std::string describe(const at::Tensor& tensor) {
-  return c10::str(tensor.scalar_type(), " of the shape ", tensor.sizes());
+  return c10::str(tensor.layout() == at::kStrided ? "" : "sparse ",
+                  tensor.scalar_type(), " of the shape ", tensor.sizes());
 }
 
 [[noreturn]] void refuse(std::size_t sample, const std::string& problem) {
@@ -90,6 +120,7 @@ void check_sample(const TensorSamples& samples, std::size_t sample) {
     if (!fields[i].defined())
       refuse(sample, "has an undefined tensor as field " + std::to_string(i));
     if (fields[i].scalar_type() != first[i].scalar_type() ||
+        fields[i].layout() != first[i].layout() ||
         fields[i].sizes() != first[i].sizes())
       refuse(sample, "has as field " + std::to_string(i) + " a " +
                          describe(fields[i]) + ", and its first one a " +
@@ -152,6 +183,7 @@ TensorLoader::TensorLoader(const TensorSource& source,
   if (!options.collate)
     throw InvalidArgument("a TensorLoader needs a .collate function");
   loader_internal::check(of_pass, indices, source.size());
+  use_vector_functions_once();
   workers_ = std::make_unique<PassWorkers>(
       std::make_unique<TensorFiller>(source, options), std::move(indices),
       of_pass);

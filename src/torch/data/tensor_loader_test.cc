@@ -7,11 +7,14 @@
 #include <torch/nn/utils/rnn.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <atomic>
-#include <mutex>
+#include <functional>
 #include <numeric>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -22,7 +25,6 @@ namespace lockstep {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<std::int64_t> all_of(const TensorSource& source) {
@@ -169,19 +171,60 @@ TEST(TensorLoader, ReplacesAndNamesAsManyBrokenSamplesAsPermitted) {
   EXPECT_THAT(loader.broken()[0].message, HasSubstr("no sample 2"));
 }
 
-TEST(TensorLoader, ReadsWithoutAutogradAndWithOneComputeThread) {
+TEST(TensorLoader, ReadsAndCollatesWithoutAutogradAndWithOneComputeThread) {
+  const int before = at::get_num_threads();
   at::set_num_threads(3);
-  std::atomic<int> most = 0;
-  const at::Tensor weight = at::ones({2}).requires_grad_();
+  std::atomic<int> calls = 0;
+  const auto check = [&] {
+    ++calls;
+    EXPECT_FALSE(at::GradMode::is_enabled());
+    EXPECT_EQ(at::get_num_threads(), 1);
+  };
   const Changed source([&](std::int64_t /*index*/) {
-    most = std::max(most.load(), at::get_num_threads());
-    return std::vector{weight * 2};
+    check();
+    return std::vector{at::ones({2})};
   });
-  const auto batches = batches_of(source, {.workers = 2});
-  EXPECT_FALSE(batches[0][0].requires_grad());
-  EXPECT_EQ(most, 1);
+  batches_of(source, {.batch_size = 4,
+                      .workers = 2,
+                      .collate = [&](const TensorSamples& samples) {
+                        check();
+                        return stack_samples(samples);
+                      }});
+  EXPECT_EQ(calls, 7 + 2);
   EXPECT_EQ(at::get_num_threads(), 3);
-  at::set_num_threads(1);
+  // The setting of threads to come, which a worker must not change either.
+  std::thread([] { EXPECT_EQ(at::get_num_threads(), 3); }).join();
+  at::set_num_threads(before);
+}
+
+TEST(TensorLoader, GivesTheConsumerMemoryOfItsOwn) {
+  const at::Tensor rows = at::arange(4);
+  const TensorDataset dataset({rows});
+  const auto batches = batches_of(
+      dataset, {.batch_size = 1, .collate = [](const TensorSamples& samples) {
+                  return samples[0];
+                }});
+  batches[2][0].fill_(9);
+  EXPECT_TRUE(rows.equal(at::arange(4)));
+}
+
+// A batch that cannot be made is no broken sample.
+TEST(TensorLoader, PassesAnErrorOfCollatingOnAfterTheBatchesBefore) {
+  const TensorDataset dataset({at::arange(6)});
+  TensorLoader loader(dataset, all_of(dataset),
+                      {.batch_size = 2,
+                       .workers = 3,
+                       .max_broken = 6,
+                       .collate = [](const TensorSamples& samples) {
+                         if (samples[0][0].item<std::int64_t>() == 4)
+                           throw InvalidArgument("no batch");
+                         return stack_samples(samples);
+                       }});
+  EXPECT_TRUE(loader.next(Deadline::never()));
+  EXPECT_TRUE(loader.next(Deadline::never()));
+  EXPECT_THAT(error_text([&] { loader.next(Deadline::never()); }),
+              HasSubstr("no batch"));
+  EXPECT_EQ(loader.broken().size(), 0);
 }
 
 TEST(TensorLoader, GoesOnWithTheRestOfAnEpochOnAnotherNumberOfRanks) {

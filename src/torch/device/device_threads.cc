@@ -10,18 +10,9 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/signals_blocked.h"
+#include "src/torch/device/vector_functions.h"
 
 namespace lockstep {
-namespace {
-
-// When two threads make the first calls of MKL's vector functions at the same
-// time, one may get results with only four correct digits. So one thread makes
-// the first call.
-void use_vector_functions_once() {
-  [[maybe_unused]] static const bool used = at::sin(at::ones({64})).defined();
-}
-
-}  // namespace
 
 struct DeviceThreads::Round {
   const std::function<void(int)>& body;
