@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/evaluate/run_files.h"
 #include "src/base/log.h"
+#include "src/base/report_text.h"
 #include "src/base/text_file.h"
 #include "src/net/file_descriptor.h"
 #include "src/net/file_lock.h"
@@ -19,9 +19,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string quoted(const fs::path& path) {
-  return fmt::format("\"{}\"", path.string());
-}
+std::string quoted(const fs::path& path) { return "\"" + path.string() + "\""; }
 
 const char* next_step(int reason) {
   switch (reason) {
@@ -76,16 +74,23 @@ FileDescriptor open_regular_file(const fs::path& path, int flags) {
   const std::string name = !holder ? "a process of another host or container"
                            : *holder == ::getpid()
                                ? "another thread of this process"
-                               : fmt::format("process {}", *holder);
-  const std::string how =
-      holder ? fmt::format(" (ps -p {0}; kill -CONT {0})", *holder) : "";
-  throw Timeout(fmt::format(
-      "appending to {} timed out after {:.1f} s\n"
-      "  missing: the file's lock, which {} holds\n"
+                               : "process " + std::to_string(*holder);
+  const std::string how = holder ? " (ps -p " + std::to_string(*holder) +
+                                       "; kill -CONT " +
+                                       std::to_string(*holder) + ")"
+                                 : "";
+  const double seconds = std::chrono::duration<double>(waited).count();
+  throw Timeout(
+      "appending to " + quoted(path) + " timed out after " +
+      fixed_number(seconds, 1) +
+      " s\n"
+      "  missing: the file's lock, which " +
+      name +
+      " holds\n"
       "  likely:  that process is stopped, keeps the file locked for its own "
       "use, or waits for a slow disk\n"
-      "  next:    continue or end that process{}, or name another file",
-      quoted(path), std::chrono::duration<double>(waited).count(), name, how));
+      "  next:    continue or end that process" +
+      how + ", or name another file");
 }
 
 // The file that has the name `path`, locked until the object ends.

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <string>
@@ -28,18 +27,19 @@ std::filesystem::path rank_path(std::string_view pattern,
     else if (letter == '%')
       path += '%';
     else
-      throw InvalidArgument(
-          fmt::format("the pattern \"{}\" has a percent sign without one of "
-                      "r (rank), h (host), p (process) and % after it",
-                      pattern));
+      throw InvalidArgument("the pattern \"" + std::string(pattern) +
+                            "\" has a percent sign without one of r (rank), h "
+                            "(host), p (process) "
+                            "and % after it");
     has_rank |= letter == 'r';
   }
   if (!has_rank && group.size() > 1)
-    throw InvalidArgument(fmt::format(
-        "the pattern \"{}\" gives all {} ranks one file\n"
+    throw InvalidArgument(
+        "the pattern \"" + std::string(pattern) + "\" gives all " +
+        std::to_string(group.size()) +
+        " ranks one file\n"
         "  next:    add %r, which stands for the rank; or open the file as an "
-        "AppendedFile, to which all ranks may append",
-        pattern, group.size()));
+        "AppendedFile, to which all ranks may append");
   return path;
 }
 
