@@ -6,7 +6,7 @@
 // Your own program uses a permanent folder: a restart then appends to the
 // files.
 #include <lockstep/comm/groups.h>
-#include <lockstep/evaluate/run_files.h>
+#include <lockstep/comm/run_files.h>
 #include <unistd.h>
 
 #include <cstdint>

@@ -1,3 +1,5 @@
+#include "lockstep/evaluate/event_file.h"
+
 #include <unistd.h>
 
 #include <array>
@@ -7,7 +9,6 @@
 #include <protozero/pbf_builder.hpp>
 
 #include "lockstep/base/error.h"
-#include "lockstep/evaluate/run_files.h"
 #include "src/base/printable.h"
 #include "src/evaluate/framed_record.h"
 #include "src/store/host_address.h"

@@ -1,8 +1,9 @@
+#include "lockstep/evaluate/event_file.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "lockstep/base/error.h"
-#include "lockstep/evaluate/run_files.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
 #include "src/base/text_file.h"

@@ -32,7 +32,8 @@
 #include "apps/trainer/loop/trainer.h"
 #include "apps/trainer/loop/training_step.h"
 #include "lockstep/comm/process_group.h"
-#include "lockstep/evaluate/run_files.h"
+#include "lockstep/comm/run_files.h"
+#include "lockstep/evaluate/event_file.h"
 #include "src/base/progress_record.h"
 #include "src/evaluate/metrics.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/evaluate/run_files.h"
+#include "lockstep/comm/run_files.h"
 #include "src/base/log.h"
 #include "src/base/report_text.h"
 #include "src/base/text_file.h"

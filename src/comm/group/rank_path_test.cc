@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/evaluate/run_files.h"
+#include "lockstep/comm/run_files.h"
 #include "src/base/testing/error_text.h"
 #include "src/comm/testing/run_ranks.h"
 #include "src/store/host_address.h"

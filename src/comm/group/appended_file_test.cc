@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/evaluate/run_files.h"
+#include "lockstep/comm/run_files.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/file_size_limit.h"
 #include "src/base/testing/own_resources.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "lockstep/base/error.h"
-#include "lockstep/evaluate/run_files.h"
+#include "lockstep/comm/run_files.h"
 #include "src/store/host_address.h"
 
 namespace lockstep {
