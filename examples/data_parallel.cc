@@ -43,7 +43,7 @@ int main() {
   }
   std::printf("mean loss %.3f\n",
               total / static_cast<double>(loader.batch_count()));
-  for (const lockstep::DeviceMemory& memory : model.memory())
+  for (const lockstep::data_parallel::DeviceMemory& memory : model.memory())
     std::printf("%s: %zu kB of parameters, %zu kB of the last batch\n",
                 memory.device.str().c_str(), memory.replica_bytes / 1000,
                 (memory.input_bytes + memory.output_bytes) / 1000);
