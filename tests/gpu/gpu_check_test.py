@@ -18,7 +18,7 @@ class Smoke(MadeUpCard):
             self.assertEqual((part["outcome"], part["failed"]),
                              ("passed", False), part)
         self.assertIn("13 of 13 parts passed, 0 failed", self.said)
-        self.assertEqual(len(found), 12)
+        self.assertEqual(len(found), 13)
 
     def test_has_a_log_of_every_part_that_ran(self):
         found = self.run_stage("smoke")
@@ -201,9 +201,10 @@ class Stages(MadeUpCard):
     def test_training_that_learns_nothing_has_failed(self):
         self.stub("train", 'echo "trained in 1 s · test accuracy 10.0 %"')
         self.stub("evaluate", """echo '{"accuracy": 0.1}'""")
-        found = {**self.run_stage("smoke", "lockstep train", "evaluate", status=1),
+        found = {**self.run_stage("smoke", "lockstep train",
+                                   "lockstep evaluate", status=1),
                  **self.run_stage("ranks", "lockstep train", status=1)}
-        self.assertEqual(len(found), 5)
+        self.assertEqual(len(found), 4)
         for part in found.values():
             self.assert_failed(part, "nothing it printed is like .*accuracy")
 
