@@ -31,8 +31,8 @@ using Group = std::shared_ptr<ProcessGroup>;
 using Floats = std::vector<float>;
 using Memory = std::shared_ptr<std::byte>;
 
-constexpr std::size_t kCount = 6;
-constexpr std::size_t kBytes = kCount * sizeof(float);
+constexpr std::size_t kNumbers = 6;
+constexpr std::size_t kNumberBytes = kNumbers * sizeof(float);
 
 class NcclMemory : public GpuRanks {
  protected:
@@ -45,7 +45,7 @@ class NcclMemory : public GpuRanks {
     return {DeviceKind::kCuda, gpu_of(group).index()};
   }
   DeviceBlock block(const Memory& memory, int rank) const {
-    return {gpu_of(rank), memory, kBytes};
+    return {gpu_of(rank), memory, kNumberBytes};
   }
   Buffer on_gpu(const Memory& memory, const Group& group) const {
     return block(memory, group->rank()).floats();
@@ -54,12 +54,12 @@ class NcclMemory : public GpuRanks {
     return group->all_reduce(on_gpu(memory, group), ReduceOp::kSum);
   }
   Memory allocate(const Group& group) const {
-    return group->core().allocate_on(device_of(group), kBytes);
+    return group->core().allocate_on(device_of(group), kNumberBytes);
   }
   // A block of ones.
   Memory ones(const Group& group) {
     Memory memory = allocate(group);
-    write(block(memory, group->rank()), Floats(kCount, 1));
+    write(block(memory, group->rank()), Floats(kNumbers, 1));
     return memory;
   }
   // Expects that each element of the rank's memory is `value`.
@@ -120,7 +120,7 @@ TEST_F(NcclMemory, IsNotRegisteredWhereItIsOnAnotherDevice) {
   run(1, [&](const Group& group) {
     const Memory used = ones(group);
     const Memory other =
-        group->core().allocate_on({DeviceKind::kCuda, 3}, kBytes);
+        group->core().allocate_on({DeviceKind::kCuda, 3}, kNumberBytes);
     sum_up(used, group).synchronize();
     expect_registered(1);
   });
@@ -227,7 +227,7 @@ TEST_F(NcclMemory, IsFreedWhenTheProcesssLastRankHasAborted) {
           error_text<Error>([&] { sum_up(memory, group).synchronize(); }),
           HasSubstr("on purpose"));
       // No task uses it any more.
-      fake_.host_writes(memory.get(), kBytes);
+      fake_.host_writes(memory.get(), kNumberBytes);
       memory.reset();
     });
     expect_allocated(0);
@@ -251,7 +251,7 @@ TEST_F(NcclMemory, SurvivesThatTheGroupIsAborted) {
     EXPECT_THAT(error_text<Error>([&] { sum_up(kept, group).synchronize(); }),
                 HasSubstr("on purpose"));
     // No task touches it any more.
-    write(block(kept, group->rank()), Floats(kCount, 2));
+    write(block(kept, group->rank()), Floats(kNumbers, 2));
     kept.reset();
     const Memory late = allocate(group);
     expect_each(late, group, 0);
@@ -328,10 +328,10 @@ TEST_F(NcclMemory, IsRefusedOnAGpuThatIsNotThere) {
 
 TEST_F(NcclMemory, IsTheGroupsOwnOnTheCpu) {
   run(1, [&](const Group& group) {
-    const Memory memory = group->core().allocate_on({}, kBytes);
-    EXPECT_EQ(Floats(kCount),
+    const Memory memory = group->core().allocate_on({}, kNumberBytes);
+    EXPECT_EQ(Floats(kNumbers),
               Floats(reinterpret_cast<float*>(memory.get()),
-                     reinterpret_cast<float*>(memory.get()) + kCount));
+                     reinterpret_cast<float*>(memory.get()) + kNumbers));
     expect_allocated(0);
   });
 }
