@@ -12,7 +12,6 @@ namespace {
 
 using loader_internal::BatchContents;
 using loader_internal::BatchFiller;
-using loader_internal::PassOptions;
 using loader_internal::PassWorkers;
 
 struct ImageContents final : BatchContents {
@@ -126,16 +125,10 @@ std::span<std::int64_t> Batch::labels() const {
 
 Loader::Loader(const SampleSource& source, std::vector<std::int64_t> indices,
                const LoaderOptions& options) {
-  const PassOptions of_pass{.batch_size = options.batch_size,
-                            .drop_last = options.drop_last,
-                            .prefetch = options.prefetch,
-                            .workers = options.workers,
-                            .max_broken = options.max_broken};
   check(source, options.elements);
-  loader_internal::check(of_pass, indices, source.size());
   workers_ = std::make_unique<PassWorkers>(
       std::make_unique<ImageFiller>(source, options), std::move(indices),
-      of_pass);
+      loader_internal::pass_options(options));
 }
 
 Loader::~Loader() = default;

@@ -14,8 +14,6 @@ namespace {
 
 constexpr std::int64_t kMostWorkers = 1024;
 
-}  // namespace
-
 void check(const PassOptions& options, std::span<const std::int64_t> indices,
            std::int64_t size) {
   if (options.batch_size < 1)
@@ -41,6 +39,8 @@ void check(const PassOptions& options, std::span<const std::int64_t> indices,
                       "set has {} samples, counted from 0",
                       indices[i], i, size));
 }
+
+}  // namespace
 
 Pass::Pass(std::unique_ptr<BatchFiller> filler,
            std::vector<std::int64_t> indices, const PassOptions& options)
@@ -289,9 +289,10 @@ std::exception_ptr Pass::error_of(Buffer& buffer) {
 
 PassWorkers::PassWorkers(std::unique_ptr<BatchFiller> filler,
                          std::vector<std::int64_t> indices,
-                         const PassOptions& options)
-    : pass_(std::make_shared<Pass>(std::move(filler), std::move(indices),
-                                   options)) {
+                         const PassOptions& options) {
+  check(options, indices, filler->size());
+  pass_ =
+      std::make_shared<Pass>(std::move(filler), std::move(indices), options);
   try {
     while (std::ssize(threads_) < options.workers) start_one(options.workers);
   } catch (...) {

@@ -60,10 +60,15 @@ struct PassOptions {
   std::int64_t max_broken = 0;
 };
 
-// InvalidArgument for options out of range, and for an index that a source of
-// `size` samples does not have.
-void check(const PassOptions& options, std::span<const std::int64_t> indices,
-           std::int64_t size);
+// Of LoaderOptions or TensorLoaderOptions.
+template <class Options>
+PassOptions pass_options(const Options& options) {
+  return {.batch_size = options.batch_size,
+          .drop_last = options.drop_last,
+          .prefetch = options.prefetch,
+          .workers = options.workers,
+          .max_broken = options.max_broken};
+}
 
 // Samples that were found broken in place of one of a batch.
 struct Replacement {
@@ -160,6 +165,8 @@ class Pass : public std::enable_shared_from_this<Pass> {
 class PassWorkers {
  public:
   // Starts the workers; SystemError if the host cannot start all of them.
+  // InvalidArgument for options out of range, and for an index that the source
+  // does not have.
   PassWorkers(std::unique_ptr<BatchFiller> filler,
               std::vector<std::int64_t> indices, const PassOptions& options);
   ~PassWorkers();

@@ -17,7 +17,6 @@ namespace {
 
 using loader_internal::BatchContents;
 using loader_internal::BatchFiller;
-using loader_internal::PassOptions;
 using loader_internal::PassWorkers;
 
 struct TensorContents final : BatchContents {
@@ -175,18 +174,12 @@ std::vector<at::Tensor> TensorDataset::read(std::int64_t index,
 TensorLoader::TensorLoader(const TensorSource& source,
                            std::vector<std::int64_t> indices,
                            const TensorLoaderOptions& options) {
-  const PassOptions of_pass{.batch_size = options.batch_size,
-                            .drop_last = options.drop_last,
-                            .prefetch = options.prefetch,
-                            .workers = options.workers,
-                            .max_broken = options.max_broken};
   if (!options.collate)
     throw InvalidArgument("a TensorLoader needs a .collate function");
-  loader_internal::check(of_pass, indices, source.size());
   use_vector_functions_once();
   workers_ = std::make_unique<PassWorkers>(
       std::make_unique<TensorFiller>(source, options), std::move(indices),
-      of_pass);
+      loader_internal::pass_options(options));
 }
 
 TensorLoader::~TensorLoader() = default;
