@@ -2,11 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <protozero/pbf_builder.hpp>
+#include <string>
+#include <string_view>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "src/base/printable.h"
@@ -41,15 +46,41 @@ double now() {
       .count();
 }
 
+constexpr std::string_view kPrefix = "events.out.tfevents.";
+constexpr std::size_t kDigits = 10;
+
+// The time in the name of an event file; 0 for all other names.
+std::int64_t seconds_in(std::string_view name) {
+  if (!name.starts_with(kPrefix)) return 0;
+  name = name.substr(kPrefix.size(), kDigits);
+  std::int64_t seconds = 0;
+  const auto [end, error] =
+      std::from_chars(name.data(), name.data() + name.size(), seconds);
+  return error == std::errc() && end == name.data() + kDigits ? seconds : 0;
+}
+
 // TensorBoard reads files in the order of their names, which begin with the
-// time.
+// time. A run may resume within a second of the start of the one before it, or
+// on a host whose clock is behind: its file has the time after theirs.
+std::int64_t time_after_all(const std::filesystem::path& folder) {
+  constexpr std::int64_t kLast = 9'999'999'999;
+  auto seconds = static_cast<std::int64_t>(now());
+  std::error_code error;  // the new file's error is the one that counts
+  std::filesystem::directory_iterator entry(folder, error);
+  for (; !error && entry != std::filesystem::directory_iterator();
+       entry.increment(error))
+    seconds =
+        std::max(seconds, seconds_in(entry->path().filename().native()) + 1);
+  return std::min(seconds, kLast);
+}
+
 AppendedFile make_file(const std::filesystem::path& folder) {
   std::array<char, 16> seconds{};
   std::snprintf(seconds.data(), seconds.size(), "%010lld",
-                static_cast<long long>(now()));
-  const std::string stem = std::string("events.out.tfevents.") +
-                           seconds.data() + "." + own_host_name() + "." +
-                           std::to_string(::getpid()) + ".";
+                static_cast<long long>(time_after_all(folder)));
+  const std::string stem = std::string(kPrefix) + seconds.data() + "." +
+                           own_host_name() + "." + std::to_string(::getpid()) +
+                           ".";
   for (int number = 0;; ++number) try {
       return AppendedFile(folder / (stem + std::to_string(number)),
                           AppendedFile::Existing::kRefuse);

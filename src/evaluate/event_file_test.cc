@@ -3,6 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
 #include "lockstep/base/error.h"
 #include "src/base/testing/error_text.h"
 #include "src/base/testing/test_directory.h"
@@ -43,6 +48,21 @@ TEST(EventFile, HasANameThatTensorBoardKnowsAndThatNoOtherHas) {
               MatchesRegex("events\\.out\\.tfevents\\.[0-9]{10}\\..+\\.0"));
   EXPECT_NE(first.path(), second.path());
   EXPECT_THAT(content_of(first.path()), HasSubstr("brain.Event:2"));
+}
+
+// A reader takes the files in the order of their names.
+TEST(EventFile, ComesAfterAllThatAreInTheFolder) {
+  const TestDirectory folder;
+  const std::filesystem::path future =
+      folder.path() / "events.out.tfevents.5000000000.other-host.1.0";
+  std::ofstream(future).flush();
+  // No event files.
+  std::ofstream(folder.path() / "tfevents.7000000000.x.1.0").flush();
+  std::ofstream(folder.path() / "events.out.tfevents.70000000ab.x.1.0").flush();
+  std::vector<std::filesystem::path> paths{future};
+  for (int run = 0; run < 12; ++run)
+    paths.push_back(EventFile(folder.path()).path());
+  EXPECT_TRUE(std::ranges::is_sorted(paths));
 }
 
 TEST(EventFile, HasEachPointWhenTheCallReturns) {

@@ -64,6 +64,15 @@ void ScriptedTransport::leave(LockstepTransport* transport) {
   of(transport).tags_.push_back(kLeft);
 }
 
+void ScriptedTransport::take_notices() {
+  const std::lock_guard lock(mutex_);
+  tags_.push_back(kTaken);
+  for (const auto& one : posted_)
+    if (one->sends && one->message.channel == kChannelControl)
+      one->status = kTransportDone;
+  changed_.notify_all();
+}
+
 void ScriptedTransport::deliver(int peer, LockstepTransportChannel channel,
                                 std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
@@ -135,7 +144,12 @@ LockstepTransportRequest* ScriptedTransport::post(const Posted& posted) {
 LockstepTransportStatus ScriptedTransport::post_send(
     LockstepTransport* transport, const LockstepTransportMessage* message,
     LockstepTransportRequest** request, LockstepTransportOutcome*) {
-  *request = of(transport).post({.message = *message, .sends = true});
+  const bool is_taken =
+      of(transport).takes_notices && message->channel == kChannelControl;
+  *request = of(transport).post(
+      {.message = *message,
+       .sends = true,
+       .status = is_taken ? kTransportDone : kTransportNotYet});
   return kTransportDone;
 }
 

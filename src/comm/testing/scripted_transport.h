@@ -41,8 +41,14 @@ class ScriptedTransport {
   // What attach() answers.
   LockstepTransportStatus attached = kTransportDone;
 
-  // The tags of the messages posted so far, and kLeft for leave().
-  static constexpr int kLeft = -1;
+  // Whether the other ranks take notices at once. take_notices() lets them take
+  // the waiting ones.
+  bool takes_notices = true;
+  void take_notices();
+
+  // The tags of the messages posted so far, kLeft for leave() and kTaken for
+  // take_notices().
+  static constexpr int kLeft = -1, kTaken = -2;
   std::vector<int> posted_tags() const;
 
   // WireCore::Parts::store_patience of the cores that make_core() makes.

@@ -87,13 +87,26 @@ void AbortNotice::say_to_all(const Fault& fault) {
   for (auto& [rank, peer] : peers_) send_to(rank, peer);
 }
 
-void AbortNotice::say_goodbye(int own) noexcept try {
-  const MutexLock lock(mutex_);
-  if (said_) return;
-  has_left_ = true;
-  say_to_all(goodbye_of(own));
+void AbortNotice::say_goodbye(int own,
+                              std::chrono::milliseconds patience) noexcept try {
+  {
+    const MutexLock lock(mutex_);
+    if (said_) return;
+    has_left_ = true;
+    say_to_all(goodbye_of(own));
+  }
+  const Deadline deadline(patience);
+  Backoff backoff(1ms, 5ms);
+  while (!all_have_heard())
+    if (backoff.wait(deadline) == WaitResult::kTimedOut) return;
 } catch (const std::exception&) {  // a lack of memory
   return;
+}
+
+bool AbortNotice::all_have_heard() noexcept {
+  const MutexLock lock(mutex_);
+  return std::ranges::all_of(
+      peers_, [](auto& each) { return is_over(each.second.sends); });
 }
 
 bool AbortNotice::all_have_spoken() noexcept {

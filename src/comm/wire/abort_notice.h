@@ -38,8 +38,10 @@ class AbortNotice {
   Fault say(const Fault& fault, std::chrono::milliseconds patience) noexcept;
 
   // Sends the goodbye of this rank, `own`, to all, unless one of both was sent
-  // before. Does not wait.
-  void say_goodbye(int own) noexcept;
+  // before. Returns when the others have it, at the latest after `patience`: a
+  // rank that was connected a moment ago may not listen yet. Call it when no
+  // rank can connect any more.
+  void say_goodbye(int own, std::chrono::milliseconds patience) noexcept;
 
   // The notice from `peer`, if any.
   std::optional<Fault> heard_from(int peer) noexcept;
@@ -72,8 +74,9 @@ class AbortNotice {
   void say_to_all(const Fault& fault) LOCKSTEP_REQUIRES(mutex_);
   void listen_to(int number);
   void send_to(int number, Peer& peer) noexcept LOCKSTEP_REQUIRES(mutex_);
-  // Whether each rank but the culprit has this rank's notice and has sent its
-  // own, or has ended.
+  // Whether each rank but the culprit has this rank's notice, or has ended.
+  bool all_have_heard() noexcept;
+  // Whether each of them has sent its own, too.
   bool all_have_spoken() noexcept;
   // The notice or the goodbye.
   static std::optional<Fault> words_of(Peer& peer) noexcept;

@@ -279,13 +279,16 @@ void MessageTransport::end_queues() noexcept {
   changed_.notify_all();
 }
 
-void MessageTransport::leave() noexcept {
+void MessageTransport::stop_connecting() noexcept {
   {
     const MutexLock lock(mutex_);
     left_ = true;
   }
-  // Afterwards no connection is added.
   if (mesh_) mesh_->stop();
+}
+
+void MessageTransport::leave() noexcept {
+  stop_connecting();
   end_queues();
   table_.leave(transport_);
   release_kept();

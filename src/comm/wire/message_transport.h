@@ -115,6 +115,10 @@ class MessageTransport {
     const std::function<void(int)> action_;
   };
 
+  // Makes no further connections; calls of other ranks are refused. Does not
+  // return before a connection that is being made is there.
+  void stop_connecting() noexcept;
+
   // This rank leaves in good order: messages whose requests are done still
   // arrive, the others are dropped at once, and peers see that this rank is
   // gone.

@@ -229,6 +229,25 @@ TEST_F(AMessageToARankThatIsNotConnected, ComesToOneThatWasNotMetEarly) {
   transport_->close();
 }
 
+// Rank 1 may not listen yet: without the goodbye it would hold this rank for
+// dead.
+TEST_F(AMessageToARankThatIsNotConnected, TakesTheGoodbyeBeforeThisRankLeaves) {
+  script_.takes_notices = false;
+  transport_->connect(1);
+  answer();
+  WireCore::Parts parts{.identity = {.name = "late", .size = 2}};
+  parts.transport = transport_;
+  parts.fault = std::make_unique<GroupFault>(open_store("memory:"), "fault");
+  WireCore core(std::move(parts));
+  expect_posted({kNoticeTag});
+  std::thread leaving([&] { core.leave(); });
+  expect_posted({kNoticeTag, kNoticeTag});  // the receive, and the goodbye
+  script_.take_notices();
+  leaving.join();
+  EXPECT_THAT(posted(), ElementsAre(kNoticeTag, kNoticeTag,
+                                    ScriptedTransport::kTaken, kLeft));
+}
+
 // A rank that missed it would blame this one for the end of their connection.
 TEST_F(AMessageToARankThatIsNotConnected, HasTheNoticeOfAnAbortBeforeIt) {
   AbortNotice notice(*transport_);

@@ -37,6 +37,11 @@ constexpr auto kOthersEnd = 500ms;
 constexpr auto kBriefly = 100ms;
 constexpr auto kUntilAllHaveHeard = 1s;
 
+// The same for a rank that leaves and its goodbye. A transport may send nothing
+// to a rank that does not listen yet, and a rank that was connected a moment
+// ago does not. A rank that misses the goodbye holds this one for dead.
+constexpr auto kGoodbyePatience = 2s;
+
 // A rank of another host may complete the collective and end in good order
 // while the message of its host's first rank is still on its way. Only a wait
 // that goes on for longer is in vain.
@@ -571,7 +576,9 @@ void WireCore::leave_at_once(const std::string& reason) noexcept {
 }
 
 void WireCore::leave() noexcept {
-  if (abort_notice_) abort_notice_->say_goodbye(rank());
+  // First, so that each rank that is connected gets the goodbye.
+  parts_.transport->stop_connecting();
+  if (abort_notice_) abort_notice_->say_goodbye(rank(), kGoodbyePatience);
   parts_.transport->leave();
   parts_.fault->let_go_of_store();
 }

@@ -1,7 +1,7 @@
 #include "src/torch/compare/fingerprint.h"
 
 // The hash is compiled in: a program that links this library needs no xxHash.
-#define XXH_INLINE_ALL
+#define XXH_INLINE_ALL  // NOLINT(readability-identifier-naming): xxHash has it
 #include <xxhash.h>
 
 #include <vector>
