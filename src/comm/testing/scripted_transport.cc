@@ -64,15 +64,6 @@ void ScriptedTransport::leave(LockstepTransport* transport) {
   of(transport).tags_.push_back(kLeft);
 }
 
-void ScriptedTransport::take_notices() {
-  const std::lock_guard lock(mutex_);
-  tags_.push_back(kTaken);
-  for (const auto& one : posted_)
-    if (one->sends && one->message.channel == kChannelControl)
-      one->status = kTransportDone;
-  changed_.notify_all();
-}
-
 void ScriptedTransport::deliver(int peer, LockstepTransportChannel channel,
                                 std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
@@ -164,8 +155,13 @@ LockstepTransportStatus ScriptedTransport::wait(
     LockstepTransport* transport, LockstepTransportRequest* request,
     std::int64_t microseconds, LockstepTransportOutcome* outcome) {
   ScriptedTransport& script = of(transport);
-  const auto& posted = *reinterpret_cast<const Posted*>(request);
+  auto& posted = *reinterpret_cast<Posted*>(request);
   std::unique_lock lock(script.mutex_);
+  if (posted.sends && posted.message.channel == kChannelControl &&
+      posted.status == kTransportNotYet && ++posted.waits == 2) {
+    posted.status = kTransportDone;
+    script.tags_.push_back(kTaken);
+  }
   script.changed_.wait_for(lock, std::chrono::microseconds(microseconds),
                            [&] { return posted.status != kTransportNotYet; });
   outcome->peer = posted.message.peer;

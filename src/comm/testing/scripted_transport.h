@@ -27,6 +27,7 @@ class ScriptedTransport {
     LockstepTransportMessage message;
     bool sends = false;
     bool released = false;
+    int waits = 0;  // calls of wait()
     LockstepTransportStatus status = kTransportNotYet;
   };
 
@@ -41,13 +42,12 @@ class ScriptedTransport {
   // What attach() answers.
   LockstepTransportStatus attached = kTransportDone;
 
-  // Whether the other ranks take notices at once. take_notices() lets them take
-  // the waiting ones.
+  // Whether the other ranks take notices at once, or when this rank asks a
+  // second time whether they have.
   bool takes_notices = true;
-  void take_notices();
 
-  // The tags of the messages posted so far, kLeft for leave() and kTaken for
-  // take_notices().
+  // The tags of the messages posted so far, kTaken for a notice that was taken
+  // late, and kLeft for leave().
   static constexpr int kLeft = -1, kTaken = -2;
   std::vector<int> posted_tags() const;
 
