@@ -4,7 +4,7 @@
 include(CMakePackageConfigHelpers)
 
 get_property(layers GLOBAL PROPERTY LOCKSTEP_LAYERS)
-list(REMOVE_ITEM layers download trainer apps cli)
+list(REMOVE_ITEM layers download options trainer apps cli)
 
 add_library(lockstep_all INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep_all)

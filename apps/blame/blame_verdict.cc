@@ -177,7 +177,7 @@ BlameVerdict judge_error(const Root& root) {
   BlameVerdict verdict{.fault = root.fault, .ranks = {root.rank}};
   const GroupRecord* group = root.witness->find_group(root.failure->group);
   if (group != nullptr) verdict.group = group->shown_name();
-  verdict.paragraph = fmt::format("Rank {} (on host {}) got a {}: {}",
+  verdict.paragraph = fmt::format("Rank {} (on host {}) failed with {}: {}",
                                   root.rank, root.witness->host,
                                   root.failure->type, root.failure->message);
   if (root.fault == RootFault::kNetwork) {

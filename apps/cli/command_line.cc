@@ -23,6 +23,14 @@ namespace {
 
 using Arguments = std::span<const char* const>;
 
+// CLI11 leaves two empty lines between groups of flags.
+std::string help_of(const CLI::App& command) {
+  std::string text = command.help();
+  for (std::size_t at = 0; (at = text.find("\n\n\n", at)) != text.npos;)
+    text.erase(at, 1);
+  return text;
+}
+
 // Each command has its own CLI::App. As a subcommand it would take a program
 // with the name of another command for that command.
 template <class Register, class Finish>
@@ -35,7 +43,7 @@ Request parse_command(const char* usage, const char* description,
   try {
     parse_flags(command, arguments);
   } catch (const CLI::CallForHelp&) {
-    return HelpRequest{command.help()};
+    return HelpRequest{help_of(command)};
   }
   return finish(command, command.remaining());
 }

@@ -128,7 +128,8 @@ void add_evaluate_options(CLI::App& command, EvaluateOptions& options) {
       ->type_name("");
   add_rank_flags(command, options);
   add_device_flags(command, options.devices, "compute on");
-  add_compute_flags(command, options.compute);
+  for (const TrainingFlag& flag : compute_flags(options.compute))
+    add_flag(command, flag);
   add_dataset_flag(command, options.dataset, " [as the file says]");
   add_data_dir_flag(command, options.data_dir);
   command.add_option("--split", options.split, "test or train")

@@ -9,7 +9,7 @@
 
 #include "apps/download/known_downloads.h"
 #include "apps/job/flags.h"
-#include "apps/trainer/options/training_names.h"
+#include "apps/options/training_names.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/image_dataset.h"
 #include "src/base/name_table.h"
@@ -74,8 +74,9 @@ CLI::Option* add_dataset_flag(CLI::App& command, std::string& dataset,
 
 CLI::Option* add_model_flag(CLI::App& command, std::string& model,
                             const std::string& which) {
-  return command.add_option("--model", model, list_names(kModels) + which)
-      ->check(one_of("model", names_in(kModels)));
+  TrainingFlag flag = model_flag(model);
+  flag.help += which;
+  return add_flag(command, flag);
 }
 
 CLI::Option* add_workers_flag(CLI::App& command, std::optional<int>& workers) {

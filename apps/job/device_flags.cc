@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "apps/job/flags.h"
-#include "apps/trainer/options/training_options.h"
+#include "apps/options/training_options.h"
 #include "lockstep/base/error.h"
 #include "src/base/number_in.h"
 #include "src/base/process_environment.h"
@@ -74,13 +74,6 @@ void add_device_flags(CLI::App& command, DeviceFlags& flags,
                   "Number of GPUs of this host, or a list of them like 0,2: "
                   "one rank per GPU, with --device cuda")
       ->type_name("N|LIST");
-}
-
-void add_compute_flags(CLI::App& command, ComputeOptions& options) {
-  command.add_flag("--tf32", options.tf32,
-                   "Let GPUs round factors of float32 products to TF32");
-  command.add_flag("--channels-last", options.channels_last,
-                   "Store images and weights in channels-last layout");
 }
 
 void check_compute_flags(const ComputeOptions& options,

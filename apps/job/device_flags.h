@@ -31,7 +31,6 @@ struct DeviceFlags {
 // parsing; `use` is the verb for a device in the help: "compute on".
 void add_device_flags(CLI::App& command, DeviceFlags& flags,
                       const std::string& use);
-void add_compute_flags(CLI::App& command, ComputeOptions& options);
 
 // Sets one rank per GPU by default. Refuses contradictory flags. Call it before
 // the number of ranks is chosen.

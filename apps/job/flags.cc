@@ -12,7 +12,10 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <type_traits>
 #include <utility>
+#include <variant>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "src/base/replacing_file.h"
@@ -87,40 +90,46 @@ std::string text_of_mismatch(const std::string& text) {
                      times == "2" ? "twice" : times + " times");
 }
 
+CLI::Option* add_target(CLI::App& command, const TrainingFlag& flag,
+                        bool& target) {
+  return command.add_flag(flag.name, target, flag.help);
+}
+
+// entries_of() says why the list is not CLI11's.
+template <class Entry>
+CLI::Option* add_target(CLI::App& command, const TrainingFlag& flag,
+                        std::vector<Entry>& target) {
+  return command.add_option_function<std::string>(
+      flag.name,
+      [&target](const std::string& list) {
+        if constexpr (std::is_arithmetic_v<Entry>)
+          target = numbers_in<Entry>(list);
+        else
+          target = entries_of(list);
+      },
+      flag.help);
+}
+
+template <class Target>
+CLI::Option* add_target(CLI::App& command, const TrainingFlag& flag,
+                        Target& target) {
+  if (!flag.alone.empty())
+    return command
+        .add_option_function<std::string>(
+            flag.name,
+            [&target, alone = flag.alone](const std::string& value) {
+              CLI::detail::lexical_cast(value.empty() ? alone : value, target);
+            },
+            flag.help)
+        ->expected(0, 1);
+  CLI::Option* const option = command.add_option(flag.name, target, flag.help);
+  if constexpr (std::is_arithmetic_v<Target> ||
+                std::is_same_v<Target, std::string>)
+    if (flag.tells_default) option->capture_default_str();
+  return option;
+}
+
 }  // namespace
-
-FlagCheck whole_number(std::int64_t least) {
-  // Every count of our flags fits into 32 bits, so an accepted value is stored
-  // without truncation.
-  return whole_number(least, std::numeric_limits<std::int32_t>::max());
-}
-
-FlagCheck whole_number(std::int64_t least, std::int64_t most) {
-  return [least, most](const std::string& text) -> std::string {
-    const auto value = number_in<std::int64_t>(text);
-    if (value && *value >= least && *value <= most) return "";
-    return fmt::format("\"{}\" is not a whole number from {} to {}", text,
-                       least, most);
-  };
-}
-
-std::vector<std::string> entries_of(const std::string& list) {
-  std::vector<std::string> entries;
-  for (std::size_t begin = 0; begin <= list.size();) {
-    const std::size_t end = std::min(list.find(',', begin), list.size());
-    entries.push_back(list.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return entries;
-}
-
-FlagCheck list_of(FlagCheck entry) {
-  return [entry = std::move(entry)](const std::string& text) -> std::string {
-    for (const std::string& one : entries_of(text))
-      if (std::string problem = entry(one); !problem.empty()) return problem;
-    return "";
-  };
-}
 
 void check_file_to_write(std::string_view flag, const std::string& file) {
   namespace fs = std::filesystem;
@@ -145,33 +154,18 @@ void check_file_to_write(std::string_view flag, const std::string& file) {
   }
 }
 
-FlagCheck number(double least, double below) {
-  return [least, below](const std::string& text) -> std::string {
-    const auto value = number_in<double>(text);
-    if (value && *value >= least && *value < below) return "";
-    if (std::isinf(below))
-      return fmt::format("\"{}\" is not a number from {} on", text, least);
-    return fmt::format(
-        "\"{}\" is not a number from {} up to, but not including, {}", text,
-        least, below);
-  };
+CLI::Option* add_flag(CLI::App& command, const TrainingFlag& flag) {
+  CLI::Option* const option = std::visit(
+      [&](auto* target) { return add_target(command, flag, *target); },
+      flag.target);
+  if (flag.check) option->check(flag.check);
+  if (!flag.type_name.empty()) option->type_name(flag.type_name);
+  return option;
 }
 
-FlagCheck positive_number() {
-  return [](const std::string& text) -> std::string {
-    const auto value = number_in<double>(text);
-    if (value && *value > 0 && std::isfinite(*value)) return "";
-    return fmt::format("\"{}\" is not a number greater than 0", text);
-  };
-}
-
-FlagCheck one_of(std::string what, std::span<const std::string_view> known) {
-  return
-      [what = std::move(what), names = std::vector(known.begin(), known.end())](
-          const std::string& text) {
-        const bool found = std::ranges::find(names, text) != names.end();
-        return found ? std::string() : unknown_name(what, text, names);
-      };
+void add_flags(CLI::App& command, std::span<const TrainingFlag> flags) {
+  for (const TrainingFlag& flag : flags)
+    add_flag(command, flag)->group(flag.group);
 }
 
 void parse_flags(CLI::App& command, std::span<const char* const> arguments) {
@@ -204,8 +198,8 @@ std::string unknown_argument(const CLI::App& command, std::string_view name,
   const auto typed = argument.substr(0, argument.find('='));
   const std::string nearest = nearest_name(typed, known);
   return fmt::format(
-      "unknown flag \"{}\"{}; {} --help lists all", typed,
-      nearest.empty() ? "" : fmt::format(": did you mean \"{}\"?", nearest),
+      "unknown flag \"{}\"{} {} --help lists all", typed,
+      nearest.empty() ? ";" : fmt::format(": did you mean \"{}\"?", nearest),
       name);
 }
 

@@ -1,5 +1,3 @@
-#include "apps/train/replica_flags.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -54,13 +52,6 @@ TEST(ReplicaFlags, RefuseSyncBnWhereItHasNoMeaning) {
   EXPECT_THAT(train_error({"--sync-bn", "--model", "resnet18",
                            "--logical-shards", "2"}),
               HasSubstr("leave out one of the two"));
-}
-
-TEST(ReplicaFlags, RefuseChecksOfRanksThatPartOnPurpose) {
-  for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
-    EXPECT_THAT(train_error({flag, "--hook", "post-local-sgd"}),
-                AllOf(HasSubstr("is not for --hook post-local-sgd"),
-                      HasSubstr("diverge on purpose")));
 }
 
 TEST(ReplicaFlags, RefuseValuesOfNoTable) {

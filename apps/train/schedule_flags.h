@@ -1,5 +1,5 @@
-// The flags of `lockstep train` about the learning rate schedule, named as in
-// torchvision's reference scripts where those have them.
+// What the flags of `lockstep train` about the learning rate schedule must
+// agree on with each other.
 //
 // Errors:  those of train_options.h.
 #pragma once
@@ -7,10 +7,6 @@
 #include "apps/train/train_options.h"
 
 namespace lockstep {
-
-// Adds the flags, with their help, to `command`. `options` must outlive the
-// parsing.
-void add_schedule_flags(CLI::App& command, TrainOptions& options);
 
 // Refuses flags that contradict others.
 void check_schedule_flags(const TrainOptions& options);

@@ -96,27 +96,5 @@ TEST(StrategyFlags, RefuseATfConfigThatIsWrongOrContradictsTheEnvironment) {
           HasSubstr("unset TF_CONFIG")));
 }
 
-TEST(StrategyFlags, RefuseWhatDoesNotGoWithAStrategyAndSayWhatDoes) {
-  for (const char* strategy :
-       {"horovod", "mirrored", "multi-worker", "central", "data-parallel"}) {
-    EXPECT_THAT(train_error({"--strategy", strategy, "--sharded"}),
-                AllOf(HasSubstr("--sharded is not for --strategy"),
-                      HasSubstr("use --strategy ddp")));
-    EXPECT_THAT(train_error({"--strategy", strategy, "--logical-shards=4"}),
-                HasSubstr("averages gradients itself"));
-    EXPECT_THAT(train_error({"--strategy", strategy, "--hook=power-sgd"}),
-                AllOf(HasSubstr("--hook"), HasSubstr("--strategy ddp")));
-  }
-  EXPECT_EQ(parse_train({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
-  EXPECT_THAT(train_error({"--strategy=mirrored", "--hook=bf16"}),
-              HasSubstr("belong to DistributedDataParallel"));
-  for (const char* flag : {"--check-consistency", "--fingerprint-every=10"})
-    EXPECT_THAT(train_error({"--strategy=data-parallel", flag}),
-                HasSubstr("device slots are not ranks"));
-  EXPECT_THAT(train_error({"--strategy=data-parallel", "--sync-bn",
-                           "--model=resnet18"}),
-              HasSubstr("use --strategy mirrored"));
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -5,11 +5,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -18,7 +16,8 @@
 #include "apps/job/device_flags.h"
 #include "apps/job/flags.h"
 #include "apps/job/launch_flags.h"
-#include "apps/train/replica_flags.h"
+#include "apps/options/training_conflicts.h"
+#include "apps/options/training_flags.h"
 #include "apps/train/schedule_flags.h"
 #include "apps/train/strategy_flags.h"
 #include "lockstep/base/error.h"
@@ -32,166 +31,10 @@
 namespace lockstep {
 namespace {
 
-constexpr double kNoLimit = std::numeric_limits<double>::infinity();
-
-// "sgd: 0.05, adam: 0.001".
-std::string usual_learning_rates() {
-  std::string text;
-  for (const KnownOptimizer& known : kOptimizers)
-    text += fmt::format("{}{}: {}", text.empty() ? "" : ", ", known.name,
-                        known.learning_rate);
-  return text;
-}
-
-void add_data_flags(CLI::App& command, TrainOptions& options) {
-  add_dataset_flag(command, options.dataset)->capture_default_str();
-  add_data_dir_flag(command, options.data_dir);
-  command
-      .add_option_function<std::string>(
-          "--augment",
-          [&augment = options.augment](const std::string& value) {
-            augment =
-                value.empty() ? std::string(kStandardAugmentation) : value;
-          },
-          fmt::format("Change training images at random: {}; or "
-                      "transforms as text [{}]",
-                      list_names(kAugmentations), kStandardAugmentation))
-      ->expected(0, 1)
-      ->type_name("[NAME|TRANSFORMS]");
-  command
-      .add_option("--image-size", options.image_size,
-                  "Side of the images that the model sees of an imagefolder")
-      ->check(whole_number(1, kMostImageSide))
-      ->capture_default_str()
-      ->type_name("PIXELS");
-  add_workers_flag(command, options.readers);
-  command.add_flag("--exact-pixels", options.exact_pixels,
-                   "Decode JPEG files of an imagefolder as torchvision does, "
-                   "also those that become much smaller: slower");
-  command
-      .add_option("--max-broken", options.max_broken,
-                  "Images of an imagefolder, per rank and epoch, that may be "
-                  "broken: those for training are replaced by the next ones, "
-                  "those of the test left out; one more ends the run")
-      ->check(whole_number(0))
-      ->capture_default_str()
-      ->type_name("N");
-}
-
-void add_model_flags(CLI::App& command, TrainOptions& options) {
-  add_model_flag(command, options.model)->capture_default_str();
-  command
-      .add_option_function<std::string>(
-          "--hidden",
-          [&options](const std::string& list) {
-            options.hidden = numbers_in<std::int64_t>(list);
-          },
-          fmt::format("Sizes of the mlp's hidden layers: {}",
-                      fmt::join(options.hidden, ",")))
-      ->check(list_of(whole_number(1)))
-      ->type_name("N,N,...");
-  command
-      .add_option("--stem", options.stem,
-                  "First layers of a resnet: " + list_names(kStems))
-      ->check(one_of("stem", names_in(kStems)))
-      ->capture_default_str();
-  command
-      .add_option("--dropout", options.dropout,
-                  "Share of activations dropped in training; the model's own "
-                  "when not given")
-      ->check(number(0, 1));
-  command
-      .add_option("--weights", options.weights,
-                  "Begin with the weights of a trained model: ours, or "
-                  "torchvision's as safetensors; a first or last layer whose "
-                  "shape differs begins anew")
-      ->type_name("FILE");
-}
-
-void add_step_flags(CLI::App& command, TrainOptions& options) {
-  command
-      .add_option("--epochs", options.epochs, "Passes over the training set")
-      ->check(whole_number(1))
-      ->capture_default_str();
-  command
-      .add_option("--global-batch-size", options.global_batch,
-                  fmt::format("Images per step, divided over the ranks [{}]",
-                              options.global_batch))
-      ->check(whole_number(1));
-  command
-      .add_option("--batch-size", options.batch_size,
-                  "Images per step and rank, as in PyTorch")
-      ->check(whole_number(1));
-  command.add_option("--seed", options.seed, "The same seed, the same run")
-      ->check(whole_number(0))
-      ->capture_default_str();
-}
-
-void add_optimizer_flags(CLI::App& command, TrainOptions& options) {
-  command.add_option("--optimizer", options.optimizer, list_names(kOptimizers))
-      ->check(one_of("optimizer", names_in(kOptimizers)))
-      ->capture_default_str();
-  command
-      .add_option("--lr", options.learning_rate,
-                  fmt::format("Learning rate; never scaled by the number of "
-                              "ranks [{}]",
-                              usual_learning_rates()))
-      ->check(positive_number());
-  command.add_option("--momentum", options.momentum, "Of sgd")
-      ->check(number(0, 1))
-      ->capture_default_str();
-  command.add_option("--weight-decay", options.weight_decay, "L2 penalty")
-      ->check(number(0, kNoLimit))
-      ->capture_default_str();
-}
-
-void add_parallel_flags(CLI::App& command, TrainOptions& options) {
-  command
-      .add_option("--accumulate", options.accumulate,
-                  "Micro-batches into which a rank divides its part of a "
-                  "batch, to save memory")
-      ->check(whole_number(1))
-      ->capture_default_str();
-  command
-      .add_option("--clip-norm", options.clip_norm,
-                  "Largest norm of all gradients together")
-      ->check(positive_number());
-  command
-      .add_option("--on-nan", options.on_nan,
-                  "What follows from a loss or weights that are not finite: " +
-                      list_names(kOnNan))
-      ->check(one_of("answer to NaN", names_in(kOnNan)))
-      ->capture_default_str();
-  command.add_flag("--sharded", options.sharded,
-                   "Divide the optimizer's state and work over the ranks");
-  command.add_flag("--find-unused", options.find_unused,
-                   "Let a pass leave parameters without a gradient");
-  command
-      .add_option("--logical-shards", options.logical_shards,
-                  "Shards of every batch, a power of two: 1, 2, 4 ... up to "
-                  "this many ranks then give the same bits")
-      ->check(whole_number(1))
-      ->type_name("N");
-  command
-      .add_option(
-          "--precision", options.precision,
-          fmt::format("Precision of convolutions and matrix products in "
-                      "training: {}; weights stay float32",
-                      list_names(kPrecisions)))
-      ->check(one_of("precision", names_in(kPrecisions)))
-      ->capture_default_str();
-  add_compute_flags(command, options.compute);
-  command.add_flag("--cuda-graph", options.cuda_graph,
-                   "Capture the pass once, and have GPUs replay it: for small "
-                   "steps, where the host limits");
-  command
-      .add_option("--hook", options.hook,
-                  "What ranks send instead of gradients: " + list_names(kHooks))
-      ->check(one_of("hook", names_in(kHooks)))
-      ->capture_default_str();
-}
-
-void add_run_flags(CLI::App& command, TrainOptions& options) {
+// The flags that concern the command or the launch, and not the trainer.
+void add_own_flags(CLI::App& command, TrainOptions& options) {
+  command.option_defaults()->group(flag_groups::kRun);
+  add_device_flags(command, options.devices, "compute on");
   command
       .add_option("-n,--ranks,--nproc-per-node", options.ranks,
                   "Ranks that train together: processes, or what --strategy "
@@ -204,50 +47,19 @@ void add_run_flags(CLI::App& command, TrainOptions& options) {
                   "Compute threads per rank [cores / ranks; 1 with "
                   "--logical-shards, since bits depend on it]")
       ->check(whole_number(1, kMostThreadsOfARank));
+  command.add_flag_function(
+      "--no-hints", [&hints = options.hints](auto) { hints = false; },
+      "Print no next commands when the run is over");
+  command.option_defaults()->group(flag_groups::kData);
+  add_dataset_flag(command, options.dataset)->capture_default_str();
+  add_data_dir_flag(command, options.data_dir);
+  add_workers_flag(command, options.readers);
+  command.option_defaults()->group(flag_groups::kSteps);
   command
-      .add_option("-o,--output", options.output,
-                  "Where the trained model is saved "
-                  "[MODEL-DATASET.safetensors]")
-      ->type_name("FILE");
-  command
-      .add_option("--evaluate-every", options.evaluate_every,
-                  "Epochs between two evaluations on the test set")
-      ->check(whole_number(1))
-      ->capture_default_str();
-  command
-      .add_option("--log-interval", options.log_interval,
-                  "Steps between two reports of progress")
-      ->check(whole_number(1))
-      ->capture_default_str();
-  command.add_flag("!--no-hints", options.hints,
-                   "Print no next commands when the run is over");
-}
-
-void add_checkpoint_flags(CLI::App& command, TrainOptions& options) {
-  command
-      .add_option("--checkpoint-dir", options.checkpoint_dir,
-                  "Save the whole run there regularly, to resume it")
-      ->type_name("DIR");
-  command
-      .add_option("--checkpoint-every", options.checkpoint_every,
-                  "Steps between two checkpoints [one epoch]")
+      .add_option("--batch-size", options.batch_size,
+                  "Images per step and rank, as in PyTorch")
       ->check(whole_number(1));
-  command
-      .add_option(
-          "--keep", options.keep,
-          fmt::format("Newest checkpoints that are kept [{}]", options.keep))
-      ->check(whole_number(1));
-  command
-      .add_option(
-          "--checkpoint-format", options.checkpoint_format,
-          "How a checkpoint is stored: " + list_names(kCheckpointFormats))
-      ->check(one_of("checkpoint format", names_in(kCheckpointFormats)))
-      ->capture_default_str();
-  command
-      .add_option("--resume", options.resume,
-                  "Resume from a checkpoint, or the newest in a folder; auto: "
-                  "from the newest in --checkpoint-dir, if it has one")
-      ->type_name("auto|PATH");
+  command.option_defaults()->group("Options");
 }
 
 std::string divisors_up_to(std::int64_t number, int most) {
@@ -280,18 +92,6 @@ void divide_batch(TrainOptions& options) {
         below > 0 ? fmt::format("{} or ", below) : "", below + ranks));
   }
   options.batch_size = total / ranks;
-}
-
-void check_hook(const TrainOptions& options) {
-  if (options.hook == "none") return;
-  const char* other = options.sharded          ? "--sharded"
-                      : options.logical_shards ? "--logical-shards"
-                                               : nullptr;
-  if (other != nullptr)
-    throw InvalidArgument(fmt::format(
-        "--hook {} would never be asked with {}, which averages gradients "
-        "itself: leave out one of the two",
-        options.hook, other));
 }
 
 // A name of kAugmentations, or transforms.
@@ -329,6 +129,18 @@ void check_model_flags(const TrainOptions& options) {
   if (options.given.contains("--stem") && !residual)
     throw InvalidArgument(fmt::format("--stem is for --model {}; {} has none",
                                       models(true), options.model));
+}
+
+void check_replica_flags(const TrainOptions& options) {
+  if (options.sync_batch_norm && !known_model(options.model).residual)
+    throw InvalidArgument(fmt::format(
+        "--sync-bn is for --model {}; {} has no batch normalization",
+        list_names(kModels, "and",
+                   [](const KnownModel& known) { return known.residual; }),
+        options.model));
+  if (!options.checks.show.empty() && options.checks.consistency_steps == 0)
+    throw InvalidArgument(
+        "--show-values is for --check-consistency: give that too");
 }
 
 void check_data_flags(TrainOptions& options) {
@@ -372,10 +184,6 @@ void check_checkpoints(const TrainOptions& options) {
     throw InvalidArgument(
         fmt::format("{} needs --checkpoint-dir, the folder of the checkpoints",
                     needs_folder));
-  if ((saves || !options.resume.empty()) && options.hook == "post-local-sgd")
-    throw InvalidArgument(
-        "--hook post-local-sgd is not for checkpoints: each holds one model, "
-        "and ranks have different ones between two averages");
 }
 
 // Without links, for comparing; nothing need exist.
@@ -430,54 +238,20 @@ void check_shards(TrainOptions& options) {
         "--global-batch-size {}",
         options.global_batch, shards,
         (options.global_batch / shards + 1) * shards));
-  if (options.accumulate != 1)
-    throw InvalidArgument(
-        "--accumulate is not for --logical-shards, which are micro-batches "
-        "already: use more of them where memory is short");
   if (!options.threads) options.threads = 1;
 }
 
-// Options that a captured pass does not support.
 void check_graph(const TrainOptions& options) {
-  if (!options.cuda_graph) return;
-  if (options.devices.device == "cpu")
+  if (options.cuda_graph && options.devices.device == "cpu")
     throw InvalidArgument(
         "--cuda-graph is for GPUs: add --device cuda, or leave it out");
-  const std::array<std::pair<bool, const char*>, 11> others{{
-      {options.strategy != "ddp", "--strategy"},
-      {options.sharded, "--sharded"},
-      {options.logical_shards.has_value(), "--logical-shards"},
-      {options.accumulate != 1, "--accumulate"},
-      {options.precision == "float16", "--precision float16"},
-      {options.hook == "power-sgd", "--hook power-sgd"},
-      {options.hook == "post-local-sgd", "--hook post-local-sgd"},
-      {options.find_unused, "--find-unused"},
-      {options.sync_batch_norm, "--sync-bn"},
-      {options.checks.consistency_steps != 0, "--check-consistency"},
-      {options.checks.fingerprint_every != 0, "--fingerprint-every"},
-  }};
-  for (const auto& [given, flag] : others)
-    if (given)
-      throw InvalidArgument(
-          fmt::format("--cuda-graph is not for {}, with which passes differ or "
-                      "the host has a part in them: leave out one of the two",
-                      flag));
 }
 
 }  // namespace
 
 void add_train_options(CLI::App& command, TrainOptions& options) {
-  add_run_flags(command, options);
-  add_strategy_flag(command, options);
-  add_device_flags(command, options.devices, "compute on");
-  add_data_flags(command, options);
-  add_model_flags(command, options);
-  add_step_flags(command, options);
-  add_optimizer_flags(command, options);
-  add_schedule_flags(command, options);
-  add_parallel_flags(command, options);
-  add_checkpoint_flags(command, options);
-  add_replica_flags(command, options);
+  add_own_flags(command, options);
+  add_flags(command, training_flags(options));
   for (CLI::Option* option : command.get_options())
     option->each([&given = options.given, flag = option->get_name()](
                      const std::string&) { given.insert(flag); });
@@ -488,15 +262,13 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
                         place_of_ranks(options, place));
   check_compute_flags(options.compute, options.devices);
   check_graph(options);
+  check_conflicts(options);
   choose_ranks(options, place);
-  check_strategy_flag(options);
   divide_batch(options);
-  check_hook(options);
   check_shards(options);
   check_checkpoints(options);
   check_weights(options, place);
   check_data_flags(options);
-  check_replica_flags(options);
   if (options.accumulate > *options.batch_size)
     throw InvalidArgument(fmt::format(
         "--accumulate {} is more than the {} images that each of {} ranks has "
@@ -504,6 +276,7 @@ void complete_train_options(TrainOptions& options, const RankPlace& place) {
         options.accumulate, *options.batch_size, *options.ranks,
         *options.batch_size));
   check_model_flags(options);
+  check_replica_flags(options);
   check_schedule_flags(options);
   if (options.output.empty())
     options.output =

@@ -17,7 +17,7 @@
 
 #include "apps/job/device_flags.h"
 #include "apps/job/rank_place.h"
-#include "apps/trainer/options/training_options.h"
+#include "apps/options/training_options.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;

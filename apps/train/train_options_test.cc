@@ -231,19 +231,16 @@ TEST(TrainOptions, LetsGpusAloneRoundFactors) {
   EXPECT_THAT(train_error({"--cuda-graph"}), HasSubstr("add --device cuda"));
 }
 
-TEST(TrainOptions, HasNoPlaceInACudaGraphForWhatTheHostDoes) {
-  for (const std::vector<const char*>& other :
-       {std::vector<const char*>{"--sharded"},
-        {"--accumulate", "2"},
-        {"--precision", "float16"},
-        {"--hook", "power-sgd"},
-        {"--strategy", "horovod"}}) {
-    std::vector<const char*> flags{"--cuda-graph", "--device", "cuda", "-n2"};
-    flags.insert(flags.end(), other.begin(), other.end());
-    EXPECT_THAT(
-        train_error(flags),
-        AllOf(HasSubstr(other.front()), HasSubstr("leave out one of the two")));
-  }
+// apps/options/training_conflicts_test.cc has all of them.
+TEST(TrainOptions, RefuseFlagsThatExcludeEachOther) {
+  EXPECT_EQ(train_error({"--cuda-graph", "--device", "cuda", "-n2",
+                         "--accumulate", "2"}),
+            "--accumulate is not for --cuda-graph, which replays one pass "
+            "without the host: passes differ, or the host has a part in them: "
+            "leave out one of the two");
+  EXPECT_THAT(train_error({"--strategy=mirrored", "--sharded"}),
+              HasSubstr("--sharded is not for --strategy mirrored"));
+  EXPECT_EQ(parse_train({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
 }
 
 TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {
@@ -255,10 +252,6 @@ TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {
 
 TEST(TrainOptions, TakesAHookButNotForAShardedOptimizer) {
   EXPECT_EQ(parse_train({"--hook", "fp16"}).hook, "fp16");
-  EXPECT_THAT(train_error({"--hook", "power-sgd", "--sharded"}),
-              HasSubstr("leave out one of the two"));
-  EXPECT_THAT(train_error({"--hook", "bf16", "--logical-shards", "4"}),
-              HasSubstr("--hook bf16 would never be asked with --logical"));
   EXPECT_THAT(train_error({"--hook", "fp8"}), HasSubstr("unknown hook"));
 }
 
@@ -293,8 +286,6 @@ TEST(TrainOptions, RefusesLogicalShardsThatMakeNoTree) {
   EXPECT_THAT(
       train_error({"--logical-shards", "8", "--global-batch-size", "100"}),
       AllOf(HasSubstr("into 8 logical shards"), HasSubstr("size 104")));
-  EXPECT_THAT(train_error({"--logical-shards", "4", "--accumulate", "2"}),
-              HasSubstr("micro-batches already"));
 }
 
 TEST(TrainOptions, TakeResidualNetworksWithoutDropout) {
@@ -422,9 +413,6 @@ TEST(TrainOptions, AboutCheckpointsNeedAFolderAndOneModel) {
               HasSubstr("--checkpoint-every needs --checkpoint-dir"));
   EXPECT_THAT(train_error({"--checkpoint-every", "0"}),
               HasSubstr("--checkpoint-every"));
-  EXPECT_THAT(
-      train_error({"--checkpoint-dir", "x", "--hook", "post-local-sgd"}),
-      HasSubstr("ranks have different ones"));
 }
 
 }  // namespace

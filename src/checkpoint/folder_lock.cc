@@ -39,10 +39,13 @@ FileDescriptor open_lock(const fs::path& folder) {
   return file;
 }
 
-// Only other processes' messages use it, so a full disk does not matter.
+std::string own_signature() {
+  return "process " + std::to_string(::getpid()) + " on " + own_host_name();
+}
+
+// Only messages use it, so a full disk does not matter.
 void sign(const FileDescriptor& file) {
-  const std::string name =
-      "process " + std::to_string(::getpid()) + " on " + own_host_name() + "\n";
+  const std::string name = own_signature() + "\n";
   if (::ftruncate(file.get(), 0) == 0)
     (void)!::pwrite(file.get(), name.data(), name.size(), 0);
 }
@@ -57,13 +60,16 @@ std::string signature_in(const FileDescriptor& file) {
 }
 
 [[noreturn]] void refuse(const fs::path& folder, const FileDescriptor& file) {
+  const std::string owner = signature_in(file);
+  const bool is_own = owner == own_signature();
   throw InvalidArgument(
       "the folder \"" + folder.string() +
-      "\" is in use: " + signature_in(file) +
-      " writes to it"
-      "\n  likely:  another run uses the same folder, or the previous run is "
-      "still ending"
-      "\n  next:    wait for that process, or name another folder");
+      "\" is in use: " + (is_own ? "this process" : owner) + " writes to it" +
+      (is_own ? "\n  likely:  another CheckpointFolder of this program has it"
+                "\n  next:    use that one, or destroy it first"
+              : "\n  likely:  another run uses the same folder, or the "
+                "previous run is still ending"
+                "\n  next:    wait for that process, or name another folder"));
 }
 
 }  // namespace

@@ -34,11 +34,22 @@ std::string refusal_of(const TestDirectory& directory) {
 
 TEST(FolderLock, IsForOneAtATimeAndNamesTheProcess) {
   const TestDirectory directory;
+  const pid_t own = ::getpid();
   auto first = std::make_optional<FolderLock>(directory.path(), kLong);
-  EXPECT_THAT(refusal_of(directory),
-              AllOf(HasSubstr("is in use: process " +
-                              std::to_string(::getpid()) + " on "),
-                    HasSubstr("next:")));
+  EXPECT_THAT(refusal_of(directory), AllOf(HasSubstr("is in use: this process"),
+                                           HasSubstr("next:    use that one")));
+  const pid_t other = ::fork();
+  if (other == 0) {
+    const std::string text = refusal_of(directory);
+    const std::string owner = "process " + std::to_string(own) + " on ";
+    ::_exit(text.find(owner) != text.npos &&
+                    text.find("next:    wait for that process") != text.npos
+                ? 0
+                : 1);
+  }
+  int status = -1;
+  EXPECT_EQ(::waitpid(other, &status, 0), other);
+  EXPECT_EQ(status, 0);
   auto moved = std::make_optional(std::move(*first));
   first.reset();
   EXPECT_THAT(refusal_of(directory), HasSubstr("in use"));

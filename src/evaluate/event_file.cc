@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
-#include <cstdio>
 #include <protozero/pbf_builder.hpp>
 #include <string>
 #include <string_view>
@@ -75,10 +73,9 @@ std::int64_t time_after_all(const std::filesystem::path& folder) {
 }
 
 AppendedFile make_file(const std::filesystem::path& folder) {
-  std::array<char, 16> seconds{};
-  std::snprintf(seconds.data(), seconds.size(), "%010lld",
-                static_cast<long long>(time_after_all(folder)));
-  const std::string stem = std::string(kPrefix) + seconds.data() + "." +
+  std::string seconds = std::to_string(time_after_all(folder));
+  seconds.insert(0, kDigits - std::min(kDigits, seconds.size()), '0');
+  const std::string stem = std::string(kPrefix) + seconds + "." +
                            own_host_name() + "." + std::to_string(::getpid()) +
                            ".";
   for (int number = 0;; ++number) try {

@@ -37,6 +37,10 @@ struct StepFileHeader {
   std::uint64_t slots = 0;
 };
 
+}  // namespace
+
+// These two are in no unnamed namespace, because StepWriter::Slot is not either.
+//
 // Totals at the end of a step, in nanoseconds.
 template <class Number>
 struct StepEntry {
@@ -51,6 +55,8 @@ struct StepSlot {
   std::array<Number, 5> reserved;
   std::array<StepEntry<Number>, kRingEntries> ring;  // entry n at n modulo 16
 };
+
+namespace {
 
 using SlotCopy = StepSlot<std::uint64_t>;
 

@@ -13,6 +13,9 @@ FILES = {
     "src/low/number_test.cc": '#include "src/low/number.h"\nTEST(Number, Adds) {}\n',
     "include/lockstep/low/shown.h": "",
     "src/low/shown.cc": '#include "lockstep/low/shown.h"\n',
+    "include/lockstep/low/many.h": "",
+    "src/low/one_of_many.cc": '#include "lockstep/low/many.h"\n',
+    "src/other/user_test.cc": "#include <lockstep/low/many.h>\nTEST(User, Calls) {}\n",
     "src/high/sum.h": '#include "src/low/number.h"\n',
     "src/high/sum_test.cc": '#include "src/high/sum.h"\nTEST_P(Sum, Adds) {}\n',
     "src/other/word_test.cc": "#include <lockstep/low/shown.h>\nTEST_F(Word, Is) {}\n",
@@ -21,7 +24,7 @@ FILES = {
     "tests/program/run_test.cc": '#include "command.h"\nTEST(Run, Ends) {}\n',
     "CMakeLists.txt": "",
 }
-NAMES = ("Number.Adds", "All/Sum.Adds/Few", "Sum", "Word.Is", "Words.Are", "whole.a", "Run.Ends")
+NAMES = ("Number.Adds", "All/Sum.Adds/Few", "Sum", "Word.Is", "Words.Are", "whole.a", "Run.Ends", "User.Calls")
 
 
 class ChangedTests(unittest.TestCase):
@@ -63,6 +66,10 @@ class ChangedTests(unittest.TestCase):
         self.assertEqual(self.concerned("src/low/shown.cc"),
                          {"Number.Adds", "Word.Is"})
 
+    def test_of_one_of_several_source_files_of_a_header_are_those_that_include_that(self):
+        self.assertEqual(self.concerned("src/low/one_of_many.cc"),
+                         {"Number.Adds", "User.Calls"})
+
     def test_of_a_test_are_those_of_its_room(self):
         self.assertEqual(self.concerned("src/high/sum_test.cc"),
                          {"Sum", "All/Sum.Adds/Few"})
@@ -74,7 +81,7 @@ class ChangedTests(unittest.TestCase):
         self.assertEqual(self.concerned("tests/program/command.h"), {"Run.Ends"})
 
     def test_of_a_file_that_git_does_not_know_yet_count(self):
-        self.assertEqual(self.concerned("src/other/new.cc"), {"Word.Is"})
+        self.assertEqual(self.concerned("src/other/new.cc"), {"Word.Is", "User.Calls"})
 
     def test_of_the_build_are_all(self):
         self.assertEqual(self.concerned("CMakeLists.txt"), set(NAMES))

@@ -4,7 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
-#include "apps/trainer/options/training_names.h"
+#include "apps/options/training_names.h"
 #include "lockstep/torch/comm_hooks.h"
 #include "src/torch/ddp/replicate.h"
 

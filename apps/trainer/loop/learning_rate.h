@@ -10,8 +10,8 @@
 
 #include <cstdint>
 
-#include "apps/trainer/options/training_names.h"
-#include "apps/trainer/options/training_options.h"
+#include "apps/options/training_names.h"
+#include "apps/options/training_options.h"
 
 namespace lockstep {
 

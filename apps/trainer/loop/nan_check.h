@@ -27,9 +27,9 @@
 #include <memory>
 #include <string>
 
+#include "apps/options/training_options.h"
 #include "apps/trainer/loop/strategies.h"
 #include "apps/trainer/model/models.h"
-#include "apps/trainer/options/training_options.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/data/loader.h"
 #include "src/evaluate/metrics.h"

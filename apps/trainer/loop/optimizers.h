@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/trainer/options/training_options.h"
+#include "apps/options/training_options.h"
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hooks.h"
 #include "lockstep/torch/horovod.h"

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <optional>
 
+#include "apps/options/training_options.h"
 #include "apps/trainer/model/models.h"
-#include "apps/trainer/options/training_options.h"
 #include "lockstep/torch/consistency.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 

@@ -74,12 +74,6 @@ void check_checkpoint_options(const TrainerOptions& options) {
         "must be at least 1");
   if (options.checkpoint_dir.empty() && options.resume == kAuto)
     refuse_run("no folder of checkpoints to resume from is set");
-  const bool used = !options.checkpoint_dir.empty() || !options.resume.empty();
-  if (used && options.hook == "post-local-sgd")
-    refuse_run(
-        "a checkpoint holds one model, and with the hook post-local-sgd ranks "
-        "have different ones between two averages: use another hook, or train "
-        "without checkpoints");
 }
 
 RunCheckpoints::RunCheckpoints(const TrainerOptions& options,

@@ -495,7 +495,7 @@ TEST_F(StopAndResume, RefusesOptionsThatCannotWork) {
                 o.checkpoint_dir = directory.path();
                 o.hook = "post-local-sgd";
               }),
-              HasSubstr("ranks have different ones"));
+              HasSubstr("ranks have different models"));
   EXPECT_THAT(refusal([&](auto& o) { o.checkpoint_dir = directory / "file"; }),
               HasSubstr("cannot write"));
 }

@@ -1,5 +1,6 @@
-// The description of a run: the one list of its options that matter to other
-// ranks, which must have the same, and to checkpoints, which belong to one job.
+// The description of a run: its options, from the table of flags, and its data
+// for other ranks, which must have the same, and for checkpoints, which belong
+// to one job.
 //
 // Threads: any thread.
 #pragma once

@@ -59,24 +59,6 @@ void check_device(const TrainerOptions& options) {
         "\n  next:    train on cuda, or omit it");
 }
 
-void check_reduction(const TrainerOptions& options) {
-  if (options.strategy == "ddp") return;
-  const char* ddp = "use ddp, or omit it";
-  if (options.sharded)
-    refuse(options,
-           "averages gradients itself, but so does a sharded optimizer", ddp);
-  if (options.logical_shards)
-    refuse(options, "averages gradients itself, but so do logical shards", ddp);
-  if (hook_of_model(options) == "none") return;
-  if (options.strategy == "horovod")
-    refuse(options, "cannot compress with the hook " + options.hook,
-           "use the hook fp16 or bf16, or ddp");
-  refuse(options,
-         "would never call the hook " + options.hook +
-             ", which is one of DistributedDataParallel's",
-         ddp);
-}
-
 // Horovod's compressions correspond to our hooks that round.
 horovod::Compression compression_of(const TrainerOptions& options) {
   if (options.strategy != "horovod") return horovod::Compression::kNone;
@@ -275,13 +257,6 @@ void train_by_name(const TrainerOptions& options, const ImageDataset& dataset,
 void check_strategy(const TrainerOptions& options, int processes) {
   check_numbers(options, processes);
   check_device(options);
-  check_reduction(options);
-  if (options.strategy == "data-parallel" &&
-      (options.sync_batch_norm || options.checks.any()))
-    refuse(options,
-           "has slots of one rank without collectives: it can neither "
-           "synchronize nor compare them",
-           "use mirrored, or omit it");
 }
 
 std::string_view hook_of_model(const TrainerOptions& options) {

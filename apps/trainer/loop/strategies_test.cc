@@ -318,34 +318,5 @@ TEST_F(Strategies, RefuseAnotherNumberOfProcessesOrReplicas) {
               HasSubstr("did you mean \"mirrored\"?"));
 }
 
-TEST_F(Strategies, RefuseWhatDoesNotGoWithThemAndSayWhy) {
-  const auto with = [&](std::string_view strategy, auto change) {
-    TrainerOptions options = quick_;
-    change(options);
-    return error_text([&] { train_by(strategy, 2, options); });
-  };
-  for (const auto strategy : names_in(kStrategies)) {
-    if (strategy == "ddp") continue;
-    EXPECT_THAT(with(strategy, [](auto& o) { o.sharded = true; }),
-                AllOf(HasSubstr("a sharded optimizer"), HasSubstr("use ddp")));
-    EXPECT_THAT(with(strategy, [](auto& o) { o.logical_shards = 2; }),
-                HasSubstr("logical shards"));
-    EXPECT_THAT(with(strategy, [](auto& o) { o.hook = "power-sgd"; }),
-                AllOf(HasSubstr(strategy == "horovod"
-                                    ? "with the hook power-sgd"
-                                    : "never call the hook power-sgd"),
-                      HasSubstr("ddp")));
-    if (strategy == "horovod") continue;
-    EXPECT_THAT(
-        with(strategy, [](auto& o) { o.hook = "fp16"; }),
-        AllOf(HasSubstr("never call the hook fp16"), HasSubstr("use ddp")));
-  }
-  EXPECT_THAT(with("data-parallel", [](auto& o) { o.sync_batch_norm = true; }),
-              HasSubstr("slots of one rank"));
-  EXPECT_THAT(
-      with("data-parallel", [](auto& o) { o.checks.fingerprint_every = 1; }),
-      HasSubstr("use mirrored"));
-}
-
 }  // namespace
 }  // namespace lockstep

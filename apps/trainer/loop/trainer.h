@@ -36,9 +36,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/options/training_options.h"
 #include "apps/trainer/loop/training_data.h"
 #include "apps/trainer/model/models.h"
-#include "apps/trainer/options/training_options.h"
 #include "lockstep/comm/process_group.h"
 #include "src/base/progress_record.h"
 #include "src/evaluate/metrics.h"

@@ -157,30 +157,6 @@ TEST_F(TrainerOnCuda, ReplaysEveryWholeBatchAfterTheFirstThree) {
   });
 }
 
-TEST_F(TrainerOnCuda, RefusesToCaptureWhatTheHostDoesInAPass) {
-  quick_.cuda_graph = true;
-  const auto error = [&] {
-    return error_text<InvalidArgument>([&] {
-      run(1, [&](const std::shared_ptr<ProcessGroup>& group) {
-        TrainerOptions own = quick_;
-        own.device = gpu_of(*group).str();
-        train(own, data_, group);
-      });
-    });
-  };
-  quick_.accumulate = 2;
-  EXPECT_THAT(error(), HasSubstr("several"));
-  quick_.accumulate = 1;
-  quick_.precision = "float16";
-  EXPECT_THAT(error(), HasSubstr("float16 scales"));
-  quick_.precision = "float32";
-  quick_.sharded = true;
-  EXPECT_THAT(error(), HasSubstr("needs the strategy ddp"));
-  quick_.sharded = false;
-  quick_.hook = "power-sgd";
-  EXPECT_THAT(error(), HasSubstr("hooks power-sgd"));
-}
-
 TEST_F(TrainerOnCuda, AugmentsImagesAsTheCpuDoes) {
   quick_.augment = "standard";
   expect_as_on_cpu(quick_);

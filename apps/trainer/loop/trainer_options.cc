@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "apps/options/training_conflicts.h"
 #include "apps/trainer/loop/run_checkpoints.h"
 #include "apps/trainer/loop/strategies.h"
 #include "apps/trainer/loop/training_device.h"
@@ -61,44 +62,14 @@ void check_data(const TrainerOptions& options, const TrainingData& data,
                    "to that size");
 }
 
-void check_combinations(const TrainerOptions& options) {
-  if ((options.sharded || options.logical_shards) && options.hook != "none")
-    refuse_options(
-        "the hook " + options.hook +
-        " would never be called: a sharded optimizer and logical shards "
-        "average gradients themselves; omit one of the two");
-  if (options.sync_batch_norm && options.logical_shards)
-    refuse_options(
-        "synchronized batch normalization would make the bits of logical "
-        "shards depend on the number of ranks; omit one of the two");
-  if (!options.cuda_graph) return;
-  const bool hook_asks_host =
-      options.hook == "power-sgd" || options.hook == "post-local-sgd";
-  if (options.strategy != "ddp" || options.sharded || options.find_unused ||
-      options.sync_batch_norm || options.checks.any() || hook_asks_host)
-    refuse_options(
-        "a CUDA graph needs the strategy ddp and passes without host work: "
-        "omit it with sharded optimizers, unused parameters, synchronized "
-        "batch normalization, checks, and the hooks power-sgd and "
-        "post-local-sgd");
-}
-
-void check_hook(const TrainerOptions& options) {
-  if (options.checks.any() && options.hook == "post-local-sgd")
-    refuse_options(
-        "ranks differ on purpose with the hook post-local-sgd, so checks "
-        "cannot work; omit one of the two");
-}
-
 }  // namespace
 
 void check_trainer_options(const TrainerOptions& options,
                            const TrainingData& data, int processes) {
+  check_conflicts(options);
   check_strategy(options, processes);
   check_batch(options, processes * options.replicas);
   check_data(options, data, processes * options.replicas);
-  check_hook(options);
-  check_combinations(options);
   training_devices(options.device, options.replicas);
   check_checkpoint_options(options);
   if (options.epochs < 1 || options.evaluate_every < 1 ||

@@ -454,7 +454,7 @@ TEST_F(Trainer, RefusesWhatCannotWorkAndSaysWhy) {
                 o.hook = "fp16";
                 o.sharded = true;
               }),
-              HasSubstr("would never be called"));
+              HasSubstr("--hook fp16 is not for --sharded"));
   EXPECT_THAT(with([](auto& o) { o.precision = "half"; }),
               HasSubstr("unknown precision \"half\""));
   EXPECT_THAT(with([](auto& o) { o.learning_rate = -1; }),

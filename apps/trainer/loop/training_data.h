@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 
-#include "apps/trainer/options/training_options.h"
+#include "apps/options/training_options.h"
 #include "lockstep/data/image_dataset.h"
 #include "lockstep/data/loader.h"
 

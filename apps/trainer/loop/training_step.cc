@@ -37,10 +37,6 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
     throw InvalidArgument("a step cannot have " +
                           std::to_string(options.accumulate) +
                           " micro-batches; the minimum is 1");
-  if (parts.logical_shards != nullptr && options.accumulate != 1)
-    throw InvalidArgument(
-        "logical shards are micro-batches already: leave accumulate at 1, and "
-        "use more shards where memory is short");
   if (options.cuda_graph) {
     check_can_capture();
     captured_.emplace(
@@ -62,20 +58,12 @@ void TrainingStep::check_can_capture() const {
     refuse(
         "the CPU does not support graphs"
         "\n  next:    train on cuda, or omit the graph");
-  if (options_.accumulate != 1 || parts_.logical_shards != nullptr)
-    refuse(
-        "a step has several passes, whose gradients add up"
-        "\n  next:    omit micro-batches and logical shards, or the graph");
   if (parts_.forward || parts_.loss_share != 1)
     refuse(
         "a graph needs the model's own forward pass and the batch's mean "
         "loss"
         "\n  next:    keep the defaults of forward and loss_share, or omit "
         "the graph");
-  if (precision_ == Precision::kFloat16)
-    refuse(
-        "float16 scales losses by a number that changes"
-        "\n  next:    use bfloat16, or omit the graph");
 }
 
 TrainingStep::Forward TrainingStep::forward(const BatchTensors& batch) {

@@ -12,10 +12,10 @@
 #include <optional>
 #include <vector>
 
+#include "apps/options/training_options.h"
 #include "apps/trainer/loop/optimizers.h"
 #include "apps/trainer/model/models.h"
 #include "apps/trainer/model/precision.h"
-#include "apps/trainer/options/training_options.h"
 #include "lockstep/torch/consistency.h"
 #include "lockstep/torch/device_batches.h"
 #include "lockstep/torch/distributed_data_parallel.h"

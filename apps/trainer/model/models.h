@@ -36,8 +36,8 @@
 #include <string_view>
 #include <vector>
 
+#include "apps/options/training_options.h"
 #include "apps/trainer/model/saved_model.h"
-#include "apps/trainer/options/training_options.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/core/ScalarType.h>
 
-#include "apps/trainer/options/training_names.h"
+#include "apps/options/training_names.h"
 
 namespace lockstep {
 

@@ -1,7 +1,6 @@
 // The launcher's notes of failed workers, and its report at the end of a job.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 #include <sstream>
 #include <utility>
@@ -16,29 +15,27 @@ namespace lockstep {
 
 bool Launcher::note_failures() {
   // Read first and noted last: a death before a good end stays before it.
-  const std::vector<int> ended_well = workers_.ended_well();
+  const std::vector<int> ended_well = workers().ended_well();
   bool any = false;
-  for (const int local : workers_.failed()) {
-    if (std::ranges::find(failed_, local, &Failed::local_rank) != failed_.end())
-      continue;
+  for (const int local : workers().failed()) {
+    if (deaths_.has(local) || is_given_up(local)) continue;
     const auto place = static_cast<std::size_t>(local);
-    if (is_given_up(local)) continue;
     any = true;
-    workers_.all()[place]->drain();
+    workers().all()[place]->drain();
     // Read first: a worker in its place starts without its files.
-    Failed end = failed(local);
+    Death death = death_of(local);
     if (elastic_ && phase_ == Phase::kRunning &&
-        elastic_->goes_on_without(local, failure_of(end)))
+        elastic_->goes_on_without(local, failure_of(death)))
       continue;
-    failed_.push_back(std::move(end));
+    deaths_.add(std::move(death));
   }
   if (elastic_)
     for (const int local : ended_well) elastic_->note_good_end(local);
   return any;
 }
 
-Launcher::Failed Launcher::failed(int local_rank) const {
-  const Worker& worker = *workers_.all()[static_cast<std::size_t>(local_rank)];
+Death Launcher::death_of(int local_rank) const {
+  const Worker& worker = *workers().all()[static_cast<std::size_t>(local_rank)];
   // In a job that re-forms in place, ranks change: notes name another number.
   return {
       .local_rank = local_rank,
@@ -50,41 +47,25 @@ Launcher::Failed Launcher::failed(int local_rank) const {
           read_worker_exception(exception_file(options_.job, worker.rank()))};
 }
 
-std::vector<RankEnd> Launcher::ends() const {
-  std::vector<RankEnd> ends;
-  for (const Failed& failed : failed_) ends.push_back(failed.end);
-  return ends;
-}
-
-bool Launcher::knows_the_cause() const {
-  return cause_at_.expired() || time_for_cause(ends()).count() == 0;
-}
-
-void Launcher::await_cause() {
-  const auto time = time_for_cause(ends());
-  cause_at_ = time.count() == 0 ? Deadline::never()
-                                : Deadline(failed_.front().when + time);
-}
-
 // Where the others were to go on without a rank and could not, as in a program
 // that never forms another group, that rank is the cause.
 WorkerFailure Launcher::cause() const {
   const WorkerFailure* const death = unsurvived_death();
-  if (death == nullptr) return failure_of(failed_[root_cause(ends())]);
+  if (death == nullptr) return failure_of(deaths_.cause());
   WorkerFailure failure = *death;
   failure.lines_in_sight = false;  // others have printed since
   return failure;
 }
 
-WorkerFailure Launcher::failure_of(const Failed& failed) const {
-  const auto place = static_cast<std::size_t>(failed.local_rank);
-  const Worker& worker = *workers_.all()[place];
-  const std::chrono::duration<double> lived = failed.when - started_;
+WorkerFailure Launcher::failure_of(const Death& death) const {
+  const auto place = static_cast<std::size_t>(death.local_rank);
+  const Worker& worker = *workers().all()[place];
+  const std::chrono::duration<double> lived = death.when - started_;
   return {.rank = worker.rank(),
           .workers = world_size_of(options_.job),
-          .lost_a_peer = failed.end.note.has_value(),
+          .lost_a_peer = death.end.note.has_value(),
           .pid = worker.process().pid(),
-          .status = failed.end.status,
+          .status = death.end.status,
           .seconds = lived.count(),
           .program = options_.command.front(),
           .last_lines = worker.tail().lines(),
@@ -93,7 +74,7 @@ WorkerFailure Launcher::failure_of(const Failed& failed) const {
           .log_path = worker.whole_log(),
           .record_folder = {},
           .oom_kills = oom_kills(),
-          .exception = failed.exception};
+          .exception = death.exception};
 }
 
 // Since the job began.
@@ -147,8 +128,8 @@ void Launcher::report_end() {
   // One that the job was to survive may have ended it, as in a program without
   // elastic::run().
   const WorkerFailure* const death =
-      result_.ended_elsewhere && failed_.empty() ? unsurvived_death() : nullptr;
-  if (!failed_.empty() || death != nullptr) {
+      result_.ended_elsewhere && !deaths_.any() ? unsurvived_death() : nullptr;
+  if (deaths_.any() || death != nullptr) {
     result_.failure = death != nullptr ? *death : cause();
     result_.exit_code = result_.failure->status.exit_code();
     keep_failure();

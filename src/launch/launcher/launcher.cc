@@ -44,6 +44,9 @@ Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
     : options_(std::move(options)),
       signals_(signals),
       screen_(screen),
+      processes_({.grace = options_.grace,
+                  .store_url = options_.job.store_url,
+                  .tell = [this](const std::string& text) { tell(text); }}),
       folder_(shown_workers(options_),
               [this](OutputStream stream, const std::string& line) {
                 screen_.print_line(stream, line);
@@ -59,18 +62,17 @@ JobResult Launcher::run() {
     if (!options_.note.empty() && options_.job.restarts == 0)
       tell(options_.note);
     do {
-      while (!over()) turn();
+      while (!processes_.have_ended()) turn();
       // A worker may have ended after the last turn, and so may another one
       // that took its place.
-    } while (look_for_failure() || !over());
-    if (!failed_.empty()) announce_failure();
+    } while (look_for_failure() || !processes_.have_ended());
+    if (deaths_.any()) announce_failure();
   } catch (...) {
-    workers_.clear();
-    end_orphans();
+    processes_.clear();
     throw;
   }
   finish_output();
-  result_.pids = workers_.pids();
+  result_.pids = workers().pids();
   return result_;
 }
 
@@ -82,7 +84,7 @@ void Launcher::start_workers() {
   cores_ = place_workers(options_.binding, options_.job.workers);
   if (options_.after_death == AfterDeath::kReformInPlace) begin_in_place();
   for (int local = 0; local < options_.job.workers; ++local)
-    workers_.add(make_worker(local));
+    workers().add(make_worker(local));
 }
 
 void Launcher::tell(const std::string& text) {
@@ -99,12 +101,12 @@ void Launcher::begin_in_place() {
           .tell = [this](const std::string& text) { tell(text); },
           .start =
               [this](int local_rank) {
-                workers_.replace(make_worker(local_rank));
+                workers().replace(make_worker(local_rank));
               },
           .end =
               [this](int local_rank) {
                 const auto place = static_cast<std::size_t>(local_rank);
-                workers_.all()[place]->process().signal_group(SIGTERM);
+                workers().all()[place]->process().signal_group(SIGTERM);
               },
           .changed = [this] { tell_workers(); },
           .lost_store =
@@ -119,7 +121,7 @@ void Launcher::tell_workers() {
   if (!options_.on_start) return;
   const JobEnvironment& job = options_.job;
   RunningWorkers running{
-      .pids = workers_.pids(), .ranks = {}, .world_size = world_size_of(job)};
+      .pids = workers().pids(), .ranks = {}, .world_size = world_size_of(job)};
   for (int local = 0; local < job.workers; ++local)
     running.ranks.push_back(job.first_rank + local);
   if (elastic_) {
@@ -195,15 +197,10 @@ std::string Launcher::log_path(int local_rank, int restarts) const {
                      options_.job.first_rank + local_rank);
 }
 
-bool Launcher::over() {
-  if (!workers_.ended()) return false;
-  return orphans_.living(workers_.pids()).empty();
-}
-
 void Launcher::turn() {
   PollSet set;
   set.watch(signals_.descriptor(), POLLIN, [this] { take_signals(); });
-  for (const auto& worker : workers_.all()) {
+  for (const auto& worker : workers().all()) {
     worker->watch_end(set);
     if (!screen_.full()) worker->watch_output(set);
   }
@@ -214,9 +211,9 @@ void Launcher::turn() {
     set.watch(collector_->descriptor(), POLLIN, [this] { records_came(); });
   if (elastic_ && phase_ == Phase::kRunning) elastic_->watch(set);
   set.wait(std::min(
-      {kill_at_, notice_at_, cause_at_, screen_.due(), folder_.due()}));
+      {processes_.due(), deaths_.cause_due(), screen_.due(), folder_.due()}));
   look_for_failure();
-  look_for_time();
+  processes_.look_for_time();
   folder_.release(Deadline::Clock::now());
   screen_.draw();
   look_for_write_error();
@@ -227,19 +224,19 @@ void Launcher::take_signals() {
 }
 
 void Launcher::take_signal(int signal) {
-  if (signal == SIGCHLD) return look_for_orphans();
+  if (signal == SIGCHLD) return processes_.look_for_orphans();
   if (signal == SIGWINCH) return resize();
   if (signal == SIGTSTP) return suspend();
   if (signal == SIGUSR1) return collect_records(kAskedRecords);
   // Also for a job that has just succeeded: its caller may have further jobs.
   if (result_.exit_code == 0) result_.exit_code = 128 + signal;
   if (result_.signal == 0) result_.signal = signal;
-  if (phase_ == Phase::kKilling) return;
+  if (processes_.are_killed()) return;
   if (phase_ == Phase::kEnding) {
     if (!is_from_terminal(signal)) return;
     tell(fmt::format("SIG{} received; killing the workers that are left",
                      ::sigabbrev_np(signal)));
-    return kill_job();
+    return processes_.kill();
   }
   tell(fmt::format("SIG{} received; ending {} worker{}", ::sigabbrev_np(signal),
                    options_.job.workers, options_.job.workers == 1 ? "" : "s"));
@@ -249,7 +246,7 @@ void Launcher::take_signal(int signal) {
 
 void Launcher::resize() {
   screen_.resize();
-  for (const auto& worker : workers_.all()) worker->resize();
+  for (const auto& worker : workers().all()) worker->resize();
 }
 
 // Ctrl-Z stops the workers too. The terminal does not signal them, because they
@@ -258,16 +255,16 @@ void Launcher::suspend() {
   if (phase_ != Phase::kRunning) return;
   screen_.settle();
   screen_.draw();
-  workers_.signal_all(SIGSTOP);
+  workers().signal_all(SIGSTOP);
   ::kill(::getpid(), SIGSTOP);
-  workers_.signal_all(SIGCONT);
+  workers().signal_all(SIGCONT);
 }
 
 // Makes every running rank write its record, unless that is in progress.
 void Launcher::collect_records(Deadline deadline) {
   if (collector_ || phase_ != Phase::kRunning) return;
   std::vector<int> living;
-  for (const auto& worker : workers_.all())
+  for (const auto& worker : workers().all())
     if (!worker->process().exit_status()) living.push_back(worker->rank());
   try {
     collector_ = std::make_unique<RecordCollector>(options_.job.store_url,
@@ -298,10 +295,10 @@ void Launcher::records_came() {
 
 bool Launcher::look_for_failure() {
   if (phase_ == Phase::kCollecting) {
-    const bool all_ended = workers_.ended();  // first: all their ends are noted
+    const bool all_ended =
+        workers().ended();  // first: all their ends are noted
     const bool found = note_failures();
-    await_cause();
-    if (all_ended || (!collector_ && knows_the_cause())) {
+    if (all_ended || (!collector_ && deaths_.know_their_cause())) {
       announce_failure();
       end_job();
     }
@@ -310,16 +307,15 @@ bool Launcher::look_for_failure() {
   if (phase_ != Phase::kRunning) return false;
   const bool found = note_failures();
   if (phase_ != Phase::kRunning) return found;
-  if (!failed_.empty()) {
+  if (deaths_.any()) {
     collector_.reset();
     collect_records(kLastRecords);
     phase_ = Phase::kCollecting;
-    await_cause();
-    if (!collector_ && knows_the_cause()) {
+    if (!collector_ && deaths_.know_their_cause()) {
       announce_failure();
       end_job();
     }
-  } else if (workers_.ended() && !over()) {
+  } else if (workers().ended() && !processes_.have_ended()) {
     end_job();  // all succeeded, but a process that they started still runs
   }
   return found;
@@ -332,7 +328,7 @@ void Launcher::look_for_write_error() {
   if (error == 0 || std::exchange(write_failed_, true)) return;
   if (result_.exit_code == 0)
     result_.exit_code = error == EPIPE ? 128 + SIGPIPE : 1;
-  const bool ends = phase_ == Phase::kRunning && !workers_.ended();
+  const bool ends = phase_ == Phase::kRunning && !workers().ended();
   if (error != EPIPE)
     screen_.print_line(
         OutputStream::kErr,
@@ -344,7 +340,7 @@ void Launcher::look_for_write_error() {
 void Launcher::end_elsewhere() {
   // A worker that has failed already may be the cause.
   note_failures();
-  if (!failed_.empty() || phase_ != Phase::kRunning) return;
+  if (deaths_.any() || phase_ != Phase::kRunning) return;
   result_.ended_elsewhere = true;
   collector_.reset();
   end_job();
@@ -357,8 +353,37 @@ void Launcher::announce_failure() {
   options_.on_failure(cause());
 }
 
+void Launcher::end_job() {
+  phase_ = Phase::kEnding;
+  deaths_.close();
+  stopped_ = workers().stopped();
+  had_records_ = has_records(options_.job.dump_directory);
+  processes_.ask_to_end();
+}
+
+// Workers that a scheduler's signal stopped may have saved their state.
+void Launcher::note_saved_state() {
+  if (result_.signal != SIGTERM || result_.exit_code != 128 + SIGTERM) return;
+  const auto ended_with = [&](auto... codes) {
+    return [=](const std::unique_ptr<Worker>& worker) {
+      const ExitStatus status = worker->process().last_status();
+      return status.signal == 0 && ((status.code == codes) || ...);
+    };
+  };
+  const auto given_up = [this](const std::unique_ptr<Worker>& worker) {
+    return is_given_up(worker->local_rank());
+  };
+  const auto saved = ended_with(0, kExitStartAgain);
+  if (std::ranges::all_of(workers().all(),
+                          [&](const std::unique_ptr<Worker>& worker) {
+                            return given_up(worker) || saved(worker);
+                          }) &&
+      std::ranges::any_of(workers().all(), ended_with(kExitStartAgain)))
+    result_.exit_code = kExitStartAgain;
+}
+
 void Launcher::finish_output() {
-  for (const auto& worker : workers_.all()) worker->drain();
+  for (const auto& worker : workers().all()) worker->drain();
   folder_.release_all();
   note_saved_state();
   screen_.settle();

@@ -20,17 +20,16 @@
 #include <string>
 #include <vector>
 
-#include "src/faults/root_cause.h"
+#include "src/launch/launcher/deaths.h"
 #include "src/launch/launcher/elastic_host.h"
+#include "src/launch/launcher/job_processes.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_collector.h"
-#include "src/launch/worker/orphan_watch.h"
 #include "src/launch/worker/placement.h"
 #include "src/launch/worker/signal_watch.h"
 #include "src/launch/worker/worker_environment.h"
-#include "src/launch/worker/worker_table.h"
 
 namespace lockstep {
 
@@ -123,14 +122,7 @@ class Launcher {
  private:
   // kCollecting: a worker has failed, and the others have time to write their
   // records.
-  enum class Phase { kRunning, kCollecting, kEnding, kKilling };
-
-  struct Failed {
-    int local_rank;
-    std::chrono::steady_clock::time_point when;
-    RankEnd end;
-    std::optional<WorkerException> exception;
-  };
+  enum class Phase { kRunning, kCollecting, kEnding };
 
   void start_workers();
   void tell_workers();  // on_start
@@ -139,7 +131,6 @@ class Launcher {
   // The streams of which equal lines of several workers are shown once.
   StreamSet folded() const;
   std::string log_path(int local_rank, int restarts) const;
-  bool over();
   void turn();
   void take_signals();
   void take_signal(int signal);
@@ -147,7 +138,6 @@ class Launcher {
   void suspend();
   void collect_records(Deadline deadline);
   void records_came();
-  void look_for_orphans();
   // Whether it has found one, or a death that the job survives.
   bool look_for_failure();
   // Records the workers that failed since the last call; whether there are any.
@@ -155,23 +145,19 @@ class Launcher {
 
   void begin_in_place();
   void tell(const std::string& text);
+  WorkerTable& workers() { return processes_.workers(); }
+  const WorkerTable& workers() const { return processes_.workers(); }
   bool is_given_up(int local_rank) const {
     return elastic_ && elastic_->is_given_up(local_rank);
   }
   // The first death after which the others formed no group, or null.
   const WorkerFailure* unsurvived_death() const;
 
-  // Of those that failed, in the order of their ends.
-  std::vector<RankEnd> ends() const;
-  // Whether no further failure can explain those so far, or none came in time.
-  bool knows_the_cause() const;
-  // Sets the time until which it may come.
-  void await_cause();
   // Of those that failed, the one that ends the job.
   WorkerFailure cause() const;
   // Of a worker that has failed just now.
-  Failed failed(int local_rank) const;
-  WorkerFailure failure_of(const Failed& failed) const;
+  Death death_of(int local_rank) const;
+  WorkerFailure failure_of(const Death& death) const;
   std::optional<OomKills> oom_kills() const;
   bool records_add_to(const WorkerFailure& failure) const;
   bool ranks_left_records() const;
@@ -179,15 +165,7 @@ class Launcher {
   void look_for_write_error();
   void end_elsewhere();
   void announce_failure();
-
-  // How it ends the workers and what they leave behind; see ending.cc.
   void end_job();
-  void kill_job();
-  void kill_everything() const;
-  void end_orphans() const;
-  void look_for_time();
-  std::vector<std::string> living_processes() const;
-  std::string describe_orphan(const SeenProcess& orphan) const;
   void note_saved_state();
   void finish_output();
   void report_end();
@@ -195,9 +173,8 @@ class Launcher {
   LaunchOptions options_;
   SignalWatch& signals_;
   Screen& screen_;
-  OrphanWatch orphans_;
+  JobProcesses processes_;
   LineFolder folder_;
-  WorkerTable workers_;
   std::unique_ptr<RecordCollector> collector_;
   // The user's folder held records before the job, of another running job.
   bool old_records_ = false;
@@ -205,16 +182,9 @@ class Launcher {
   bool write_failed_ = false;  // and the user was told
   bool announced_ = false;     // the failure, to on_failure
   Phase phase_ = Phase::kRunning;
-  Deadline kill_at_ = Deadline::never();
-  // When it next says which processes it waits for, once it has asked them.
-  Deadline notice_at_ = Deadline::never();
-  std::chrono::steady_clock::time_point asked_at_{};
-  // How long a failure may come after others that it caused.
-  Deadline cause_at_ = Deadline::never();
   std::chrono::steady_clock::time_point started_;
   std::optional<OomKills> oom_kills_before_;
-  // Before the launcher asked the others to end, in the order of their ends.
-  std::vector<Failed> failed_;
+  Deaths deaths_;             // before the launcher asked the others to end
   std::vector<int> stopped_;  // ranks that a signal had stopped by then
   JobResult result_;
   std::string program_;                  // its path

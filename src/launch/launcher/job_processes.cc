@@ -1,20 +1,18 @@
-// How the launcher ends a job: it asks workers and what they have left behind
-// to end, says for which of them it waits, and kills them after the grace. See
-// docs/design/launch.md.
+#include "src/launch/launcher/job_processes.h"
+
 #include <fmt/format.h>
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <string_view>
 
-#include "src/base/exit_codes.h"
 #include "src/base/number_in.h"
 #include "src/base/printable.h"
 #include "src/base/report_text.h"
-#include "src/launch/launcher/launcher.h"
-#include "src/launch/record/record_folder.h"
 
 namespace lockstep {
 namespace {
@@ -61,36 +59,35 @@ double seconds_of(std::chrono::steady_clock::duration time) {
 
 }  // namespace
 
-void Launcher::end_job() {
-  phase_ = Phase::kEnding;
-  cause_at_ = Deadline::never();
+bool JobProcesses::have_ended() const {
+  return workers_.ended() && orphans_.living(workers_.pids()).empty();
+}
+
+void JobProcesses::ask_to_end() {
+  phase_ = Phase::kAsked;
   asked_at_ = std::chrono::steady_clock::now();
   kill_at_ = Deadline(options_.grace);
   notice_at_ = Deadline(kQuiet);
-  stopped_ = workers_.stopped();
-  had_records_ = has_records(options_.job.dump_directory);
   orphans_.note_asked(workers_.pids());
   workers_.signal_all(SIGTERM);
   workers_.signal_all(SIGCONT);  // a stopped process handles signals only then
   orphans_.ask_to_end(workers_.pids());
 }
 
-void Launcher::kill_job() {
-  phase_ = Phase::kKilling;
-  cause_at_ = Deadline::never();
-  kill_at_ = Deadline::never();
-  notice_at_ = Deadline::never();
+void JobProcesses::kill() {
+  phase_ = Phase::kKilled;
+  kill_at_ = notice_at_ = Deadline::never();
   kill_everything();
 }
 
-void Launcher::kill_everything() const {
+void JobProcesses::kill_everything() const {
   workers_.signal_all(SIGKILL);
   orphans_.kill(workers_.pids());
 }
 
-// Where the launcher gives up after an error. An orphan that ends may leave
-// others.
-void Launcher::end_orphans() const {
+// An orphan that ends may leave others.
+void JobProcesses::clear() {
+  workers_.clear();
   for (;;) {
     const auto orphans = orphans_.living({});
     if (orphans.empty()) return;
@@ -99,76 +96,53 @@ void Launcher::end_orphans() const {
   }
 }
 
-// A child has ended, whose own children are now orphans.
-void Launcher::look_for_orphans() {
-  if (phase_ == Phase::kEnding)
+void JobProcesses::look_for_orphans() {
+  if (phase_ == Phase::kAsked)
     orphans_.ask_to_end(workers_.pids());
   else
     orphans_.living(workers_.pids());
 }
 
-void Launcher::look_for_time() {
+void JobProcesses::look_for_time() {
   // Processes that were not visible when the others were killed.
-  if (phase_ == Phase::kKilling) kill_everything();
-  if (phase_ != Phase::kEnding) return;
+  if (phase_ == Phase::kKilled) kill_everything();
+  if (phase_ != Phase::kAsked) return;
   const bool is_late = kill_at_.expired();
   if (!is_late && !notice_at_.expired()) return;
   notice_at_ = Deadline(kBetweenNotices);
   look_for_orphans();
-  const std::vector<std::string> processes = living_processes();
+  const std::vector<std::string> processes = living();
   const double waited =
       seconds_of(std::chrono::steady_clock::now() - asked_at_);
   if (!processes.empty() && is_late)
-    tell(fmt::format("kills {}, {:.1f} s after SIGTERM (--grace)",
-                     list_some(processes), waited));
+    options_.tell(fmt::format("kills {}, {:.1f} s after SIGTERM (--grace)",
+                              list_some(processes), waited));
   else if (!processes.empty())
-    tell(fmt::format(
+    options_.tell(fmt::format(
         "waits for {} to end: it sent SIGTERM {:.1f} s ago, and "
         "sends SIGKILL in {:.1f} s (--grace), or on Ctrl-C",
         list_some(processes), waited, seconds_of(kill_at_.remaining())));
-  if (is_late) kill_job();
+  if (is_late) kill();
 }
 
-// Those that have not ended, as a user knows them.
-std::vector<std::string> Launcher::living_processes() const {
+std::vector<std::string> JobProcesses::living() const {
   std::vector<std::string> processes;
   for (const auto& worker : workers_.all())
     if (!worker->process().exit_status())
       processes.push_back(fmt::format("rank {} (process {})", worker->rank(),
                                       worker->process().pid()));
   for (const SeenProcess& orphan : orphans_.living(workers_.pids()))
-    processes.push_back(describe_orphan(orphan));
+    processes.push_back(describe(orphan));
   return processes;
 }
 
-std::string Launcher::describe_orphan(const SeenProcess& orphan) const {
-  auto rank = inherited_rank(orphan.pid, options_.job.store_url);
+std::string JobProcesses::describe(const SeenProcess& orphan) const {
+  auto rank = inherited_rank(orphan.pid, options_.store_url);
   for (const auto& worker : workers_.all())
     if (worker->process().pid() == orphan.session) rank = worker->rank();
   return fmt::format("process {} ({}) that {} left behind", orphan.pid,
                      command_of(orphan.pid),
                      rank ? fmt::format("rank {}", *rank) : "a rank");
-}
-
-// Workers that a scheduler's signal stopped may have saved their state.
-void Launcher::note_saved_state() {
-  if (result_.signal != SIGTERM || result_.exit_code != 128 + SIGTERM) return;
-  const auto ended_with = [&](auto... codes) {
-    return [=](const std::unique_ptr<Worker>& worker) {
-      const ExitStatus status = worker->process().last_status();
-      return status.signal == 0 && ((status.code == codes) || ...);
-    };
-  };
-  const auto given_up = [this](const std::unique_ptr<Worker>& worker) {
-    return is_given_up(worker->local_rank());
-  };
-  const auto saved = ended_with(0, kExitStartAgain);
-  if (std::ranges::all_of(workers_.all(),
-                          [&](const std::unique_ptr<Worker>& worker) {
-                            return given_up(worker) || saved(worker);
-                          }) &&
-      std::ranges::any_of(workers_.all(), ended_with(kExitStartAgain)))
-    result_.exit_code = kExitStartAgain;
 }
 
 }  // namespace lockstep

@@ -10,7 +10,9 @@
 #pragma once
 
 #include <array>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "src/base/name_table.h"
 
@@ -88,6 +90,14 @@ inline constexpr auto kSchedules = std::to_array<NamedValue<Schedule>>(
      {"constant", Schedule::kConstant},
      {"step", Schedule::kStep, "it drops now and then"},
      {"cosine", Schedule::kCosine, "it falls along a half cosine"}});
+
+// "constant, step or cosine": the schedules without a warm-up of their own.
+inline std::string schedules_with_warmup(std::string_view conjunction) {
+  std::vector<std::string> names;
+  for (const auto& row : kSchedules)
+    if (row.value != Schedule::kOneCycle) names.emplace_back(row.name);
+  return listed(names, conjunction);
+}
 
 inline Schedule parse_schedule(std::string_view name) {
   return row_named(kSchedules, "schedule", name).value;
@@ -198,6 +208,13 @@ inline constexpr auto kStrategies = std::to_array<KnownStrategy>(
 
 inline const KnownStrategy& known_strategy(std::string_view name) {
   return row_named(kStrategies, "strategy", name);
+}
+
+// "mirrored or central": the strategies that make this of the ranks.
+inline std::string strategies_of(RanksAre ranks) {
+  return list_names(kStrategies, "or", [ranks](const KnownStrategy& known) {
+    return known.ranks == ranks;
+  });
 }
 
 // Whether all ranks of the strategy are in one process.

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "apps/trainer/options/training_names.h"
+#include "apps/options/training_names.h"
 
 namespace lockstep {
 
