@@ -12,6 +12,7 @@
 #include "apps/job/data_flags.h"
 #include "apps/job/flags.h"
 #include "apps/job/launch_flags.h"
+#include "apps/job/training_flag_parser.h"
 #include "lockstep/base/error.h"
 #include "src/base/suggest.h"
 #include "src/data/transform/image_folder_splits.h"

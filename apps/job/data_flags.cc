@@ -9,7 +9,7 @@
 
 #include "apps/download/known_downloads.h"
 #include "apps/job/flags.h"
-#include "apps/options/training_names.h"
+#include "apps/job/training_flag_parser.h"
 #include "lockstep/base/error.h"
 #include "lockstep/data/image_dataset.h"
 #include "src/base/name_table.h"

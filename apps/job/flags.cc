@@ -7,14 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <limits>
-#include <optional>
-#include <type_traits>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -50,6 +45,15 @@ void give_empty_value(const CLI::App& command, std::vector<std::string>& words,
   words.insert(words.begin() + static_cast<std::ptrdiff_t>(at) + 1, "");
 }
 
+// Whether the word behind `at`, a flag, is its value. A flag that means
+// something alone takes no further flag for it.
+bool takes_next(const CLI::Option& flag, const std::vector<std::string>& words,
+                std::size_t at) {
+  if (flag.get_items_expected_min() > 0) return true;
+  return flag.get_items_expected_max() > 0 && at + 1 < words.size() &&
+         !words[at + 1].starts_with('-');
+}
+
 // CLI11 does not support names of two letters after one dash, nor several
 // spellings of a name. A program's own arguments do not change.
 void take_spellings(const CLI::App& command, std::vector<std::string>& words) {
@@ -61,7 +65,7 @@ void take_spellings(const CLI::App& command, std::vector<std::string>& words) {
     const CLI::Option* option = words[i].starts_with('-')
                                     ? command.get_option_no_throw(words[i])
                                     : nullptr;
-    if (option != nullptr && option->get_items_expected_max() > 0) ++i;
+    if (option != nullptr && takes_next(*option, words, i)) ++i;
   }
 }
 
@@ -90,45 +94,6 @@ std::string text_of_mismatch(const std::string& text) {
                      times == "2" ? "twice" : times + " times");
 }
 
-CLI::Option* add_target(CLI::App& command, const TrainingFlag& flag,
-                        bool& target) {
-  return command.add_flag(flag.name, target, flag.help);
-}
-
-// entries_of() says why the list is not CLI11's.
-template <class Entry>
-CLI::Option* add_target(CLI::App& command, const TrainingFlag& flag,
-                        std::vector<Entry>& target) {
-  return command.add_option_function<std::string>(
-      flag.name,
-      [&target](const std::string& list) {
-        if constexpr (std::is_arithmetic_v<Entry>)
-          target = numbers_in<Entry>(list);
-        else
-          target = entries_of(list);
-      },
-      flag.help);
-}
-
-template <class Target>
-CLI::Option* add_target(CLI::App& command, const TrainingFlag& flag,
-                        Target& target) {
-  if (!flag.alone.empty())
-    return command
-        .add_option_function<std::string>(
-            flag.name,
-            [&target, alone = flag.alone](const std::string& value) {
-              CLI::detail::lexical_cast(value.empty() ? alone : value, target);
-            },
-            flag.help)
-        ->expected(0, 1);
-  CLI::Option* const option = command.add_option(flag.name, target, flag.help);
-  if constexpr (std::is_arithmetic_v<Target> ||
-                std::is_same_v<Target, std::string>)
-    if (flag.tells_default) option->capture_default_str();
-  return option;
-}
-
 }  // namespace
 
 void check_file_to_write(std::string_view flag, const std::string& file) {
@@ -152,20 +117,6 @@ void check_file_to_write(std::string_view flag, const std::string& file) {
   } catch (const SystemError& reason) {
     throw InvalidArgument(fmt::format("{}: {}", flag, reason.what()));
   }
-}
-
-CLI::Option* add_flag(CLI::App& command, const TrainingFlag& flag) {
-  CLI::Option* const option = std::visit(
-      [&](auto* target) { return add_target(command, flag, *target); },
-      flag.target);
-  if (flag.check) option->check(flag.check);
-  if (!flag.type_name.empty()) option->type_name(flag.type_name);
-  return option;
-}
-
-void add_flags(CLI::App& command, std::span<const TrainingFlag> flags) {
-  for (const TrainingFlag& flag : flags)
-    add_flag(command, flag)->group(flag.group);
 }
 
 void parse_flags(CLI::App& command, std::span<const char* const> arguments) {

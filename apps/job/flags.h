@@ -10,12 +10,10 @@
 #include <string_view>
 
 #include "apps/options/flag_checks.h"
-#include "apps/options/training_flags.h"
 
 namespace CLI {  // NOLINT(readability-identifier-naming): as CLI11 has it
 class App;
-class Option;
-}  // namespace CLI
+}
 
 namespace lockstep {
 
@@ -27,11 +25,6 @@ inline constexpr int kMostThreadsOfARank = 1024;
 // Why `file` cannot be replaced, or "". Call it before the work whose result
 // goes there. InvalidArgument's text begins with `flag`.
 void check_file_to_write(std::string_view flag, const std::string& file);
-
-// Adds flags of training to `command`, each with its help and its check. Their
-// targets must outlive the parsing. add_flags() groups them as the table does.
-CLI::Option* add_flag(CLI::App& command, const TrainingFlag& flag);
-void add_flags(CLI::App& command, std::span<const TrainingFlag> flags);
 
 // Parses `arguments` (without the program's name) into the targets registered
 // with `command`. Accepts mpirun's -np for -n, and underscores for the dashes

@@ -100,8 +100,7 @@ void add_graphs(const TrainerOptions& options, Conflicts& all) {
                {"--find-unused", options.find_unused},
                {"--sync-bn", options.sync_batch_norm}});
   exclude(all, uses, {"--cuda-graph", options.cuda_graph},
-          "which replays one pass without the host: passes differ, or the host "
-          "has a part in them");
+          "which replays one pass, the same each time and without the host");
 }
 
 }  // namespace

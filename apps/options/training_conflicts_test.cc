@@ -99,7 +99,7 @@ TEST(OptionsThatExcludeEachOther, AreHooksAndStrategiesWithoutThem) {
     EXPECT_EQ(refusal_of(hook(name), strategy("horovod")), "");
 }
 
-TEST(OptionsThatExcludeEachOther, AreComparisonsOfRanksThatAreNoneOrDiffer) {
+TEST(OptionsThatExcludeEachOther, AreComparisonsAndRanksThatDifferOnPurpose) {
   expect_refused({kTable, kFingerprint, kSyncBn}, strategy("data-parallel"),
                  "use --strategy mirrored");
   expect_refused({kTable, kFingerprint, kSaves, kResumes},

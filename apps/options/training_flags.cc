@@ -62,7 +62,8 @@ Flags run_flags(TrainerOptions& options) {
        .check = one_of("strategy", names_in(kStrategies))},
       {.name = "-o,--output",
        .target = &options.output,
-       .help = "Where the trained model is saved; a missing folder is created [MODEL-DATASET.safetensors]",
+       .help = "Where the trained model is saved; a missing folder is created "
+               "[MODEL-DATASET.safetensors]",
        .type_name = "FILE"},
       {.name = "--evaluate-every",
        .target = &options.evaluate_every,
@@ -310,7 +311,7 @@ Flags check_flags(ReplicaChecksOptions& checks) {
   return {
       {.name = "--check-consistency",
        .target = &checks.consistency_steps,
-       .help = "Show for the first 3 steps, or =N, which values agree on all "
+       .help = "Show for the first 3 steps, or N, which values agree on all "
                "ranks; end the run if a difference is wrong",
        .check = whole_number(1),
        .type_name = "[N]",

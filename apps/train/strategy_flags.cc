@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "apps/job/flags.h"
 #include "lockstep/base/error.h"
-#include "src/base/name_table.h"
 #include "src/base/tf_config.h"
 
 namespace lockstep {

@@ -16,8 +16,8 @@
 #include "apps/job/device_flags.h"
 #include "apps/job/flags.h"
 #include "apps/job/launch_flags.h"
+#include "apps/job/training_flag_parser.h"
 #include "apps/options/training_conflicts.h"
-#include "apps/options/training_flags.h"
 #include "apps/train/schedule_flags.h"
 #include "apps/train/strategy_flags.h"
 #include "lockstep/base/error.h"
@@ -47,9 +47,8 @@ void add_own_flags(CLI::App& command, TrainOptions& options) {
                   "Compute threads per rank [cores / ranks; 1 with "
                   "--logical-shards, since bits depend on it]")
       ->check(whole_number(1, kMostThreadsOfARank));
-  command.add_flag_function(
-      "--no-hints", [&hints = options.hints](auto) { hints = false; },
-      "Print no next commands when the run is over");
+  command.add_flag("!--no-hints", options.hints,
+                   "Print no next commands when the run is over");
   command.option_defaults()->group(flag_groups::kData);
   add_dataset_flag(command, options.dataset)->capture_default_str();
   add_data_dir_flag(command, options.data_dir);

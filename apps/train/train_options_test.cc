@@ -235,9 +235,8 @@ TEST(TrainOptions, LetsGpusAloneRoundFactors) {
 TEST(TrainOptions, RefuseFlagsThatExcludeEachOther) {
   EXPECT_EQ(train_error({"--cuda-graph", "--device", "cuda", "-n2",
                          "--accumulate", "2"}),
-            "--accumulate is not for --cuda-graph, which replays one pass "
-            "without the host: passes differ, or the host has a part in them: "
-            "leave out one of the two");
+            "--accumulate is not for --cuda-graph, which replays one pass, the "
+            "same each time and without the host: leave out one of the two");
   EXPECT_THAT(train_error({"--strategy=mirrored", "--sharded"}),
               HasSubstr("--sharded is not for --strategy mirrored"));
   EXPECT_EQ(parse_train({"--strategy=horovod", "--hook=bf16"}).hook, "bf16");
@@ -250,7 +249,7 @@ TEST(TrainOptions, RefusesMoreMicroBatchesThanARankHasImages) {
             "has of a batch: use at most 64, or a larger --global-batch-size");
 }
 
-TEST(TrainOptions, TakesAHookButNotForAShardedOptimizer) {
+TEST(TrainOptions, TakesAKnownHook) {
   EXPECT_EQ(parse_train({"--hook", "fp16"}).hook, "fp16");
   EXPECT_THAT(train_error({"--hook", "fp8"}), HasSubstr("unknown hook"));
 }
@@ -404,7 +403,7 @@ TEST(TrainOptions, TheModelTakesNoNameOfTheCheckpoints) {
   EXPECT_EQ(error("x", "xy"), "no error");
 }
 
-TEST(TrainOptions, AboutCheckpointsNeedAFolderAndOneModel) {
+TEST(TrainOptions, AboutCheckpointsNeedAFolder) {
   EXPECT_THAT(train_error({"--resume", "auto"}),
               HasSubstr("--resume auto needs --checkpoint-dir"));
   EXPECT_THAT(train_error({"--keep", "2"}),
@@ -413,6 +412,64 @@ TEST(TrainOptions, AboutCheckpointsNeedAFolderAndOneModel) {
               HasSubstr("--checkpoint-every needs --checkpoint-dir"));
   EXPECT_THAT(train_error({"--checkpoint-every", "0"}),
               HasSubstr("--checkpoint-every"));
+}
+
+TEST(ReplicaFlags, AreOffUnlessGiven) {
+  const TrainOptions options = parse_train({});
+  EXPECT_FALSE(options.sync_batch_norm);
+  EXPECT_EQ(options.checks.consistency_steps, 0);
+  EXPECT_EQ(options.checks.fingerprint_every, 0);
+}
+
+TEST(ReplicaFlags, SayWhatIsChecked) {
+  EXPECT_EQ(parse_train({"--check-consistency", "--epochs", "1"})
+                .checks.consistency_steps,
+            3);
+  const TrainOptions options = parse_train(
+      {"--check-consistency=7", "--show-values", "fc.bias,conv1.weight",
+       "--fingerprint-every", "100", "--sync-bn", "--model", "resnet18"});
+  EXPECT_EQ(options.checks.consistency_steps, 7);
+  EXPECT_THAT(options.checks.show, ElementsAre("fc.bias", "conv1.weight"));
+  EXPECT_EQ(options.checks.fingerprint_every, 100);
+  EXPECT_TRUE(options.sync_batch_norm);
+}
+
+TEST(ReplicaFlags, RefuseWhatIsNoNumberOfSteps) {
+  for (const char* text : {"0", "-1", "two", "1.5"}) {
+    const std::string flag = std::string("--check-consistency=") + text;
+    EXPECT_THAT(train_error({flag.c_str()}), HasSubstr("--check-consistency"))
+        << text;
+    EXPECT_THAT(train_error({"--fingerprint-every", text}),
+                AllOf(HasSubstr("--fingerprint-every"),
+                      HasSubstr("not a whole number from 1")))
+        << text;
+  }
+}
+
+TEST(ReplicaFlags, RefuseSyncBnWhereItHasNoMeaning) {
+  EXPECT_EQ(train_error({"--sync-bn"}),
+            "--sync-bn is for --model resnet18, resnet34 and resnet50; convnet "
+            "has no batch normalization");
+  EXPECT_THAT(train_error({"--sync-bn", "--model", "resnet18",
+                           "--logical-shards", "2"}),
+              HasSubstr("leave out one of the two"));
+}
+
+TEST(ReplicaFlags, RefuseValuesOfNoTable) {
+  EXPECT_THAT(train_error({"--show-values", "fc.bias"}),
+              HasSubstr("--show-values is for --check-consistency"));
+}
+
+// Each flag keeps its usual spellings behind a flag that may stand alone.
+TEST(TrainOptions, OfAFlagThatMayStandAloneAreNoFurtherFlag) {
+  for (const char* alone : {"--check-consistency", "--augment"}) {
+    EXPECT_EQ(parse_train({alone, "-np", "4"}).ranks, 4) << alone;
+    EXPECT_EQ(parse_train({alone, "--log_interval", "7"}).log_interval, 7);
+    EXPECT_THAT(train_error({alone, "--checkpoint-dir=", "--epochs", "1"}),
+                HasSubstr("--checkpoint-dir is empty"));
+  }
+  EXPECT_EQ(parse_train({"--check-consistency", "5"}).checks.consistency_steps,
+            5);
 }
 
 }  // namespace

@@ -63,6 +63,8 @@ TEST(EventFile, ComesAfterAllThatAreInTheFolder) {
   for (int run = 0; run < 12; ++run)
     paths.push_back(EventFile(folder.path()).path());
   EXPECT_TRUE(std::ranges::is_sorted(paths));
+  EXPECT_THAT(paths[1].filename().string(),
+              StartsWith("events.out.tfevents.5000000001."));
 }
 
 TEST(EventFile, HasEachPointWhenTheCallReturns) {

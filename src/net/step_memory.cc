@@ -39,7 +39,8 @@ struct StepFileHeader {
 
 }  // namespace
 
-// These two are in no unnamed namespace, because StepWriter::Slot is not either.
+// These two are in no unnamed namespace, because StepWriter::Slot is not
+// either.
 //
 // Totals at the end of a step, in nanoseconds.
 template <class Number>

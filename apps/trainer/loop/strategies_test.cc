@@ -318,5 +318,12 @@ TEST_F(Strategies, RefuseAnotherNumberOfProcessesOrReplicas) {
               HasSubstr("did you mean \"mirrored\"?"));
 }
 
+// apps/options/training_conflicts_test.cc has all pairs.
+TEST_F(Strategies, RefuseOptionsThatExcludeEachOther) {
+  quick_.sharded = true;
+  EXPECT_THAT(error_text([&] { train_by("horovod", 2, quick_); }),
+              HasSubstr("--sharded is not for --strategy horovod"));
+}
+
 }  // namespace
 }  // namespace lockstep

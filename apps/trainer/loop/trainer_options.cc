@@ -66,8 +66,8 @@ void check_data(const TrainerOptions& options, const TrainingData& data,
 
 void check_trainer_options(const TrainerOptions& options,
                            const TrainingData& data, int processes) {
-  check_conflicts(options);
   check_strategy(options, processes);
+  check_conflicts(options);
   check_batch(options, processes * options.replicas);
   check_data(options, data, processes * options.replicas);
   training_devices(options.device, options.replicas);

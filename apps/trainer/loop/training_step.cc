@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "apps/options/training_conflicts.h"
 #include "lockstep/base/error.h"
 #include "lockstep/torch/optimizers.h"
 
@@ -37,6 +38,7 @@ TrainingStep::TrainingStep(DistributedDataParallel<Classifier>& model,
     throw InvalidArgument("a step cannot have " +
                           std::to_string(options.accumulate) +
                           " micro-batches; the minimum is 1");
+  check_conflicts(options);
   if (options.cuda_graph) {
     check_can_capture();
     captured_.emplace(

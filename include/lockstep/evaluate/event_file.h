@@ -32,8 +32,8 @@ struct Scalar {
 class EventFile {
  public:
   // Creates a new file in `folder`, which must exist, under a unique name that
-  // TensorBoard recognises, and which it reads after those that are there:
-  // events.out.tfevents.SECONDS.HOST.PID.NUMBER.
+  // TensorBoard recognises, and which it reads after those that are there, up
+  // to the year 2286: events.out.tfevents.SECONDS.HOST.PID.NUMBER.
   explicit EventFile(const std::filesystem::path& folder);
 
   // Marks the beginning or the resumption of a run that has made `step` steps:

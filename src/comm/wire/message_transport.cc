@@ -285,11 +285,11 @@ void MessageTransport::stop_connecting() noexcept {
     left_ = true;
   }
   if (mesh_) mesh_->stop();
+  end_queues();
 }
 
 void MessageTransport::leave() noexcept {
   stop_connecting();
-  end_queues();
   table_.leave(transport_);
   release_kept();
 }

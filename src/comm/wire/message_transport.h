@@ -115,8 +115,8 @@ class MessageTransport {
     const std::function<void(int)> action_;
   };
 
-  // Makes no further connections; calls of other ranks are refused. Does not
-  // return before a connection that is being made is there.
+  // Makes no further connections, and drops the messages that wait for one.
+  // Does not return before a connection that is being made is there.
   void stop_connecting() noexcept;
 
   // This rank leaves in good order: messages whose requests are done still

@@ -6,6 +6,7 @@ namespace lockstep {
 
 void Deaths::add(Death death) {
   deaths_.push_back(std::move(death));
+  if (closed_) return;
   const auto time = time_for_cause(ends());
   cause_due_ = time.count() == 0 ? Deadline::never()
                                  : Deadline(deaths_.front().when + time);

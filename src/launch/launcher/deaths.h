@@ -39,10 +39,13 @@ class Deaths {
 
   // Whether no further death can explain those so far, or none came in time.
   bool know_their_cause() const;
-  // Until when one may come; never where know_their_cause() holds anyway.
+  // Until when one may come; never if none is awaited.
   Deadline cause_due() const { return cause_due_; }
-  // No further death explains them: the others were asked to end.
-  void close() { cause_due_ = Deadline::never(); }
+  // From now on none is awaited: the others were asked to end.
+  void close() {
+    closed_ = true;
+    cause_due_ = Deadline::never();
+  }
 
   // The one that ends the job, if there are any.
   const Death& cause() const;
@@ -51,6 +54,7 @@ class Deaths {
   std::vector<RankEnd> ends() const;
 
   std::vector<Death> deaths_;
+  bool closed_ = false;
   Deadline cause_due_ = Deadline::never();
 };
 

@@ -50,6 +50,8 @@ TEST(Deaths, AreAwaitedNoLongerOnceTheOthersWereAskedToEnd) {
   deaths.add(death_of(0, 1));
   deaths.close();
   EXPECT_TRUE(deaths.cause_due().is_never());
+  deaths.add(death_of(2, 1));
+  EXPECT_TRUE(deaths.cause_due().is_never());
   EXPECT_TRUE(deaths.any());
   EXPECT_TRUE(deaths.has(0));
   EXPECT_FALSE(deaths.has(1));

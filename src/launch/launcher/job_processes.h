@@ -9,9 +9,11 @@
 // Errors:  none but those of what fills the table of workers.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/deadline.h"

@@ -44,13 +44,13 @@ Launcher::Launcher(LaunchOptions options, SignalWatch& signals, Screen& screen)
     : options_(std::move(options)),
       signals_(signals),
       screen_(screen),
-      processes_({.grace = options_.grace,
-                  .store_url = options_.job.store_url,
-                  .tell = [this](const std::string& text) { tell(text); }}),
       folder_(shown_workers(options_),
               [this](OutputStream stream, const std::string& line) {
                 screen_.print_line(stream, line);
-              }) {}
+              }),
+      processes_({.grace = options_.grace,
+                  .store_url = options_.job.store_url,
+                  .tell = [this](const std::string& text) { tell(text); }}) {}
 
 JobResult Launcher::run() {
   started_ = std::chrono::steady_clock::now();

@@ -173,8 +173,8 @@ class Launcher {
   LaunchOptions options_;
   SignalWatch& signals_;
   Screen& screen_;
+  LineFolder folder_;  // before the workers, which write to it
   JobProcesses processes_;
-  LineFolder folder_;
   std::unique_ptr<RecordCollector> collector_;
   // The user's folder held records before the job, of another running job.
   bool old_records_ = false;

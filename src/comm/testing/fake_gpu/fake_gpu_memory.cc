@@ -20,8 +20,8 @@ constexpr std::size_t kKeptReleased = std::size_t{64} << 20;
 
 void* FakeMemory::allocate(std::size_t bytes, int device) {
   // At least a byte, so that each block has its own address.
-  std::unique_ptr<std::byte[]> block(new (std::nothrow)
-                                         std::byte[bytes == 0 ? 1 : bytes]());
+  std::unique_ptr<std::byte[], Free> block(
+      new (kAlignment, std::nothrow) std::byte[bytes == 0 ? 1 : bytes]());
   if (!block) return nullptr;
   void* memory = block.get();
   forget(memory, bytes);

@@ -8,6 +8,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,16 @@ class FakeMemory {
   const std::vector<std::string>& violations() const { return violations_; }
 
  private:
+  // As cudaMalloc() aligns memory: kernels of matrix products that take other
+  // ways through unaligned memory give other bits.
+  static constexpr std::align_val_t kAlignment{256};
+  struct Free {
+    void operator()(std::byte* bytes) const {
+      ::operator delete[](bytes, kAlignment);
+    }
+  };
   struct Block {
-    std::unique_ptr<std::byte[]> bytes;
+    std::unique_ptr<std::byte[], Free> bytes;
     std::size_t size = 0;
     int device = 0;
   };
