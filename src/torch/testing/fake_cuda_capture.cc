@@ -229,6 +229,7 @@ class CapturedCall {
       if (value.isGenerator() && elements == Elements::kZeros)
         value = copy_of(value.toGenerator());
     }
+    compute_on_one_thread();
     operation_.callBoxed(stack);
     return stack;
   }

@@ -156,6 +156,7 @@ void kept_for_stream(at::Tensor& self, c10::Stream stream) {
 
 void on_cpu(const c10::OperatorHandle& operation, torch::jit::Stack* stack) {
   if (is_captured(operation, *stack)) return capture_kernel(operation, stack);
+  compute_on_one_thread();
   at::native::cpu_fallback(operation, stack);
 }
 

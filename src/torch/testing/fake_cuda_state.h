@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "src/base/mutex.h"
+#include "src/base/openmp_threads.h"
 #include "src/comm/nccl/gpu.h"
 #include "src/comm/testing/fake_gpu/fake_gpu.h"
 
@@ -110,6 +111,15 @@ LockstepGpuStream* current_fake_stream(c10::Device device);
 // Returns when all work of `stream` is done, but without ordering: for the
 // FakeGpu's checks the calling thread does not know it.
 void await_fake_stream(const Gpu& gpu, LockstepGpuStream* stream);
+
+// For the calling thread, which is about to carry out a kernel. The bits of a
+// product depend on how many threads the CPU uses for it; with LibTorch's
+// default that is another number in a rank's thread, in one of autograd's and
+// in one that replays a graph. Those of a GPU do not depend on who asks.
+inline void compute_on_one_thread() {
+  set_openmp_threads(1);
+  set_mkl_threads(1);
+}
 
 const c10::impl::DeviceGuardImplInterface* fake_cuda_guard();
 class DeviceGraph;
