@@ -14,6 +14,7 @@
 #include "apps/job/companion_job.h"
 #include "apps/job/device_flags.h"
 #include "apps/job/input_files.h"
+#include "apps/options/used_folder.h"
 #include "lockstep/base/error.h"
 #include "src/base/main_function.h"
 #include "src/base/shell_word.h"
@@ -111,6 +112,10 @@ void check_inputs(const TrainOptions& options,
   if (!lookup(kTrain.variable).value_or("").empty()) return;
   check_training_data(options.dataset, options.data_dir);
   check_may_be_model(options.weights);
+  const auto present = checkpoints_in(options.checkpoint_dir);
+  if (options.resume.empty() && !present.empty())
+    throw InvalidArgument(
+        describe_used_folder(options.checkpoint_dir, *present.rbegin()));
   std::error_code unreadable;
   if (options.resume.empty() || options.resume == "auto") return;
   if (!std::filesystem::exists(options.resume, unreadable))

@@ -115,6 +115,17 @@ class TrainProgram(WithSmallData):
         self.assertIn('no file "/nope/w.safetensors" for --weights',
                       result.stderr)
 
+    def test_tells_of_a_used_folder_before_ranks_start(self):
+        runs = self.folder / "runs"
+        command = (COMMAND, "train", "-n", "2", *self.flags(checkpoint_dir=runs))
+        result = self.run_program(*command)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        result = self.run_program(*command)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(f'the folder "{runs}" holds checkpoints of a run already',
+                      result.stderr)
+        self.assertNotIn("rank", result.stderr)
+
     def test_joins_the_ranks_of_a_launcher(self):
         self.run_program(COMMAND, "train", "-n", "2", *self.flags())
         expected = self.output.read_bytes()

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "apps/options/used_folder.h"
 #include "apps/trainer/loop/nan_check.h"
 #include "apps/trainer/loop/run_description.h"
 #include "lockstep/base/error.h"
@@ -124,12 +125,8 @@ std::int64_t RunCheckpoints::steps_done() const {
 void RunCheckpoints::refuse_used_folder() const {
   const auto files = folder_.files();
   if (files.empty()) return;
-  refuse_run("the folder \"" + options_.checkpoint_dir.string() +
-             "\" holds checkpoints of a run already, up to \"" +
-             files.back().filename().string() +
-             "\""
-             "\n  next:    resume it with --resume auto, or name another "
-             "folder");
+  refuse_run(describe_used_folder(options_.checkpoint_dir,
+                                  files.back().filename().string()));
 }
 
 bool RunCheckpoints::are_due() const {

@@ -152,7 +152,7 @@ void Replica::begin_join(const JoinOptions& options) {
       JoinCoordinatorOptions{
           .divide_by_initial_world_size = options.divide_by_initial_world_size,
           .throw_on_early_termination = options.throw_on_early_termination});
-  reducer_.set_roll_call(join_coordinator_);
+  reducer_.set_join_coordinator(join_coordinator_);
 }
 
 void Replica::shadow_the_others() {
@@ -172,7 +172,7 @@ void Replica::shadow_the_others() {
 }
 
 void Replica::end_join() noexcept {
-  reducer_.set_roll_call(nullptr);
+  reducer_.set_join_coordinator(nullptr);
   join_coordinator_.reset();
 }
 

@@ -120,8 +120,8 @@ class Reducer::State : public std::enable_shared_from_this<State> {
 
   std::size_t bucket_count() const { return plan_.buckets.size(); }
   const std::shared_ptr<PassIntent>& intent() const { return intent_; }
-  void set_roll_call(std::shared_ptr<JoinCoordinator> roll_call) {
-    join_coordinator_ = std::move(roll_call);
+  void set_join_coordinator(std::shared_ptr<JoinCoordinator> coordinator) {
+    join_coordinator_ = std::move(coordinator);
   }
   void set_hook(std::shared_ptr<CommHook> hook);
   void when_aborted(AlsoAbort also) {
@@ -636,8 +636,9 @@ void Reducer::compare_replicas_by(std::shared_ptr<ReplicaWatch> watch) {
 
 PassKind Reducer::forward_begins() { return state_->forward_begins(); }
 
-void Reducer::set_roll_call(std::shared_ptr<JoinCoordinator> roll_call) {
-  state_->set_roll_call(std::move(roll_call));
+void Reducer::set_join_coordinator(
+    std::shared_ptr<JoinCoordinator> coordinator) {
+  state_->set_join_coordinator(std::move(coordinator));
 }
 
 void Reducer::register_comm_hook(std::shared_ptr<CommHook> hook) {

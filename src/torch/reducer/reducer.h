@@ -156,7 +156,7 @@ class Reducer {
   bool compares_next_pass() const;
 
   // From now on announces every pass that is reduced; null ends that.
-  void set_roll_call(std::shared_ptr<JoinCoordinator> roll_call);
+  void set_join_coordinator(std::shared_ptr<JoinCoordinator> coordinator);
 
   // Does this rank's part of a pass that others have announced, without
   // gradients of its own. Every .grad is reset.
