@@ -228,10 +228,10 @@ Work GroupCore::run(Operation&& operation, const CallOptions& options) {
   check_process();
   if (!is_member()) refuse_call();
   validate(operation, identity_);
-  return run_valid(std::move(operation), options);
+  return run_valid(operation, options);
 }
 
-Work GroupCore::run_valid(Operation&& operation, const CallOptions& options) {
+Work GroupCore::run_valid(Operation& operation, const CallOptions& options) {
   operation.timeout = options.timeout.value_or(timeout_);
   operation.label = options.label;
   operation.stream = options.stream;
@@ -338,8 +338,10 @@ std::vector<Work> GroupCore::run_batch(std::span<const Message> messages,
   }
   std::vector<Work> works;
   works.reserve(messages.size());
-  for (const Message& message : messages)
-    works.push_back(run_valid(operation_of(message), options));
+  for (const Message& message : messages) {
+    Operation operation = operation_of(message);
+    works.push_back(run_valid(operation, options));
+  }
   return works;
 }
 

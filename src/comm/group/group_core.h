@@ -141,7 +141,7 @@ class GroupCore {
 
  private:
   // The same as run() of an operation that was checked.
-  Work run_valid(Operation&& operation, const CallOptions& options);
+  Work run_valid(Operation& operation, const CallOptions& options);
   Work start(Backend& backend, Operation& operation);
   Work start_recorded(Backend& backend, Operation& operation);
   // Throws InvalidArgument when `backend` cannot carry it out.
