@@ -108,14 +108,14 @@ void suggest_to_resume(const TrainRequest& request, const SeenRun& run) {
 
 // What every rank would meet. Another program than ours checks itself.
 void check_inputs(const TrainOptions& options,
+                  const std::set<std::string>& checkpoints,
                   const EnvironmentLookup& lookup) {
   if (!lookup(kTrain.variable).value_or("").empty()) return;
   check_training_data(options.dataset, options.data_dir);
   check_may_be_model(options.weights);
-  const auto present = checkpoints_in(options.checkpoint_dir);
-  if (options.resume.empty() && !present.empty())
+  if (options.resume.empty() && !checkpoints.empty())
     throw InvalidArgument(
-        describe_used_folder(options.checkpoint_dir, *present.rbegin()));
+        describe_used_folder(options.checkpoint_dir, *checkpoints.rbegin()));
   std::error_code unreadable;
   if (options.resume.empty() || options.resume == "auto") return;
   if (!std::filesystem::exists(options.resume, unreadable))
@@ -161,9 +161,9 @@ int run_training(const TrainRequest& request, const EnvironmentLookup& lookup,
   if (!launch.job.threads && !lookup("OMP_NUM_THREADS"))
     launch.job.threads = threads_of_rank(launch.binding, processes);
   join_ranks_of_launcher(launch, lookup);
-  check_inputs(request.options, lookup);
   SeenRun seen{.before = checkpoints_in(request.options.checkpoint_dir),
                .result = {}};
+  check_inputs(request.options, seen.before, lookup);
   JobView watched = view;
   watched.on_progress = [&](const ProgressRecord& record) {
     seen.began |= std::holds_alternative<StartRecord>(record);

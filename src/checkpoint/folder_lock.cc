@@ -13,7 +13,6 @@
 
 #include "lockstep/base/error.h"
 #include "src/base/log.h"
-#include "src/base/number_in.h"
 #include "src/net/file_lock.h"
 #include "src/store/host_address.h"
 
@@ -61,26 +60,20 @@ std::string signature_in(const FileDescriptor& file) {
   return line.empty() ? "another process" : line;
 }
 
-// Whether this process has opened the file besides. A process of another
-// container may have the same number and host name.
-bool is_open_twice(const FileDescriptor& file) {
-  struct stat mine {};
-  if (::fstat(file.get(), &mine) != 0) return false;
-  std::error_code error;
+// Whether this process has the lock's file open more than once. A process of
+// another container may have the same number and host name.
+bool is_open_twice(const fs::path& folder) {
+  int times = 0;
+  std::error_code error, ignored;
   fs::directory_iterator entry("/proc/self/fd", error);
-  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const auto number = number_in<int>(entry->path().filename().native());
-    struct stat other {};
-    if (number && *number != file.get() && ::fstat(*number, &other) == 0 &&
-        other.st_dev == mine.st_dev && other.st_ino == mine.st_ino)
-      return true;
-  }
-  return false;
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error))
+    if (fs::equivalent(entry->path(), path_in(folder), ignored)) ++times;
+  return times > 1;
 }
 
 [[noreturn]] void refuse(const fs::path& folder, const FileDescriptor& file) {
   const std::string owner = signature_in(file);
-  const bool is_own = owner == own_signature() && is_open_twice(file);
+  const bool is_own = owner == own_signature() && is_open_twice(folder);
   throw InvalidArgument(
       "the folder \"" + folder.string() +
       "\" is in use: " + (is_own ? "this process" : owner) + " writes to it" +
