@@ -19,6 +19,8 @@ JOB_LIST = re.compile(r"lockstep-\d+")
 # docs/formats/record.md
 RECORD_FOLDER = re.compile(r"lockstep-records-\w{6}")
 RECORD = re.compile(r"(job|rank-\d+)\.json|\.(job|rank-\d+)\.json\.\d+\.tmp")
+# docs/formats/fault_note.md: the launcher reads a rank's note and removes it.
+FAULT_NOTE = re.compile(r"fault-\d+\.json|\.fault-\d+\.json\.\d+\.tmp")
 # The kernel takes a moment to end processes whose launcher was killed.
 PATIENCE_SECONDS = 30
 
@@ -60,8 +62,9 @@ class Leftovers:
 
     def check(self, killed, own=None):
         """`killed`: a launcher of the job was killed, so the kernel ends its
-        processes, and its folder of records stays. `own`: the name of a folder of
-        the test, which is no leftover."""
+        processes, and its folder stays with the records and with the fault notes
+        that it has not read. `own`: the name of a folder of the test, which is no
+        leftover."""
         self._check_processes(killed)
         for name in self.namespaces:
             ports = listening_ports(name) - self.ports[name]
@@ -96,7 +99,8 @@ class Leftovers:
         for name in names_in(folder) - self.temporary - {own}:
             assert RECORD_FOLDER.fullmatch(name), f"{name} is left in {folder}"
             records = names_in(folder / name)
-            others = {each for each in records if not RECORD.fullmatch(each)}
+            others = {each for each in records if not RECORD.fullmatch(each)
+                      and not (killed and FAULT_NOTE.fullmatch(each))}
             assert not others, f"{name} has other files than records: {others}"
             assert records or killed, f"{name} is empty, and was not removed"
             shutil.rmtree(folder / name)
