@@ -8,7 +8,7 @@
 
 #include "lockstep/base/error.h"
 #include "src/data/broken_samples.h"
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep {
 

@@ -18,7 +18,7 @@
 #include "lockstep/torch/sync_batch_norm.h"
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/device/device_streams.h"
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep {
 namespace {

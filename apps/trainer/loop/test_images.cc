@@ -23,7 +23,7 @@
 #include "src/data/broken_samples.h"
 #include "src/evaluate/model_outputs.h"
 #include "src/evaluate/pending_metrics.h"
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/recording_group.h"
 #include "src/torch/testing/small_nets.h"
 

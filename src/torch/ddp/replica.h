@@ -14,8 +14,8 @@
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "src/torch/compare/replica_watch.h"
 #include "src/torch/ddp/module_snapshot.h"
-#include "src/torch/reducer/join_coordinator.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/join_coordinator.h"
+#include "src/torch/gradient/reducer.h"
 
 namespace lockstep {
 

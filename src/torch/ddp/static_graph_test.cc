@@ -6,7 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/checkpoint.h"
 #include "src/torch/testing/parameter_bag.h"
 #include "src/torch/testing/recording_group.h"

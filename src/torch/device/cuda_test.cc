@@ -12,7 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/distributed_data_parallel.h"
 #include "lockstep/torch/tensor_collectives.h"
-#include "src/torch/reducer/gradient_buckets.h"
+#include "src/torch/gradient/gradient_buckets.h"
 #include "src/torch/testing/cuda_ranks.h"
 #include "src/torch/testing/small_nets.h"
 

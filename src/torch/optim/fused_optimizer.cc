@@ -8,10 +8,10 @@
 
 #include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/tensor_collectives.h"
+#include "src/torch/gradient/gradient_factor.h"
 #include "src/torch/optim/device_update.h"
 #include "src/torch/optim/gradient_norm.h"
 #include "src/torch/optim/update_state.h"
-#include "src/torch/reducer/gradient_factor.h"
 #include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep {

@@ -11,7 +11,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/tensor_collectives.h"
-#include "src/torch/reducer/missing_gradients.h"
+#include "src/torch/gradient/missing_gradients.h"
 #include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {

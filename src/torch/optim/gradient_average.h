@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
+#include "src/torch/gradient/seen_gradients.h"
 #include "src/torch/optim/update_state.h"
-#include "src/torch/reducer/seen_gradients.h"
 
 namespace lockstep {
 

@@ -19,12 +19,12 @@
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
 #include "src/torch/compare/replica_watch.h"
+#include "src/torch/gradient/gradient_factor.h"
 #include "src/torch/optim/fused_sharded_step.h"
 #include "src/torch/optim/gradient_average.h"
 #include "src/torch/optim/gradient_norm.h"
 #include "src/torch/optim/optimizer_shard.h"
 #include "src/torch/optim/shard_hook.h"
-#include "src/torch/reducer/gradient_factor.h"
 #include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep {

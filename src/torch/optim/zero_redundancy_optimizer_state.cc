@@ -16,10 +16,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
+#include "src/torch/gradient/gradient_factor.h"
 #include "src/torch/optim/fused_sharded_step.h"
 #include "src/torch/optim/gradient_average.h"
 #include "src/torch/optim/optimizer_shard.h"
-#include "src/torch/reducer/gradient_factor.h"
 
 namespace lockstep {
 namespace {

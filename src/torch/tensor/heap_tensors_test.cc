@@ -10,7 +10,7 @@
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/tensor/heap_allocator.h"
 #include "src/torch/testing/small_nets.h"
 

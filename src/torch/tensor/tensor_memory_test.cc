@@ -22,7 +22,7 @@
 #include "src/comm/testing/run_ranks.h"
 #include "src/torch/compare/fingerprint.h"
 #include "src/torch/ddp/replicate.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/formula_parameters.h"
 #include "src/torch/testing/small_nets.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

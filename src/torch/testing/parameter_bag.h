@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

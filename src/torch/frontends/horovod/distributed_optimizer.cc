@@ -23,7 +23,7 @@
 #include "src/torch/ddp/replicate.h"
 #include "src/torch/frontends/horovod/adasum.h"
 #include "src/torch/frontends/horovod/passes_per_step.h"
-#include "src/torch/reducer/join_announcements.h"
+#include "src/torch/gradient/join_announcements.h"
 #include "src/torch/tensor/module_tensors.h"
 
 namespace lockstep::horovod {

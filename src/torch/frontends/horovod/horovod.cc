@@ -15,7 +15,7 @@
 #include "lockstep/comm/groups.h"
 #include "src/base/settings.h"
 #include "src/torch/ddp/replicate.h"
-#include "src/torch/reducer/join_announcements.h"
+#include "src/torch/gradient/join_announcements.h"
 #include "src/torch/tensor/object_pickle.h"
 
 namespace lockstep::horovod {

@@ -17,7 +17,7 @@
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/same_text.h"
 #include "src/torch/frontends/horovod/adasum.h"
-#include "src/torch/reducer/join_announcements.h"
+#include "src/torch/gradient/join_announcements.h"
 #include "src/torch/tensor/tensor_fault.h"
 
 namespace lockstep::horovod {

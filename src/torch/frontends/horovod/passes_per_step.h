@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "src/torch/reducer/join_announcements.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/join_announcements.h"
+#include "src/torch/gradient/reducer.h"
 
 namespace lockstep::horovod {
 

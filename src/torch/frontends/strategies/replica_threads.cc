@@ -12,7 +12,7 @@
 #include "src/comm/rendezvous/world.h"
 #include "src/faults/root_cause.h"
 #include "src/torch/device/device_streams.h"
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep::strategies {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep {
 namespace {

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/missing_gradients.h"
+#include "src/torch/gradient/missing_gradients.h"
 
 #include <algorithm>
 #include <map>

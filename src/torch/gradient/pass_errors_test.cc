@@ -1,7 +1,7 @@
 // Tests of passes that fail on one rank or on all: each rank gets its error,
 // and no rank waits. The groups' timeout is half an hour: since these tests end
 // sooner, it is not the timeout that ends the waits.
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

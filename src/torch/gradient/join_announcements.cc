@@ -1,4 +1,4 @@
-#include "src/torch/reducer/join_announcements.h"
+#include "src/torch/gradient/join_announcements.h"
 
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/zeros.h>

@@ -48,7 +48,7 @@
 #include "lockstep/torch/comm_hooks.h"
 #include "src/planning/pass_intent.h"
 #include "src/torch/compare/replica_watch.h"
-#include "src/torch/reducer/join_coordinator.h"
+#include "src/torch/gradient/join_coordinator.h"
 
 namespace lockstep {
 

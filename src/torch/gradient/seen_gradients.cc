@@ -1,4 +1,4 @@
-#include "src/torch/reducer/seen_gradients.h"
+#include "src/torch/gradient/seen_gradients.h"
 
 #include <algorithm>
 

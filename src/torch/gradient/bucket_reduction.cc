@@ -1,9 +1,9 @@
-#include "src/torch/reducer/bucket_reduction.h"
+#include "src/torch/gradient/bucket_reduction.h"
 
 #include <exception>
 
 #include "lockstep/base/error.h"
-#include "src/torch/reducer/pass_errors.h"
+#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 
 #include "src/base/testing/test_seed.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/join_coordinator.h"
+#include "src/torch/gradient/join_coordinator.h"
 
 #include <atomic>
 #include <string>

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/gradient_buckets.h"
+#include "src/torch/gradient/gradient_buckets.h"
 
 #include <ATen/core/Formatting.h>
 #include <ATen/detail/CUDAHooksInterface.h>

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/sparse_gradients.h"
+#include "src/torch/gradient/sparse_gradients.h"
 
 #include <ATen/core/Formatting.h>
 #include <ATen/ops/cat.h>

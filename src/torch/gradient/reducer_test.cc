@@ -1,4 +1,4 @@
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

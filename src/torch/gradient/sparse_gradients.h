@@ -31,7 +31,7 @@
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
-#include "src/torch/reducer/missing_gradients.h"
+#include "src/torch/gradient/missing_gradients.h"
 
 namespace lockstep {
 

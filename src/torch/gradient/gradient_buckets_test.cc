@@ -1,11 +1,11 @@
-#include "src/torch/reducer/gradient_buckets.h"
+#include "src/torch/gradient/gradient_buckets.h"
 
 #include <gtest/gtest.h>
 
 #include "src/comm/group/group_core.h"
 #include "src/comm/memory/heap.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/tensor/heap_allocator.h"
 #include "src/torch/testing/small_nets.h"
 

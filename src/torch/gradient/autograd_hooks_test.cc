@@ -1,6 +1,6 @@
 // Tests of other code that uses the one slot for a hook that a parameter has,
 // after the module was wrapped: LibTorch's call replaces what is there.
-#include "src/torch/reducer/autograd_hooks.h"
+#include "src/torch/gradient/autograd_hooks.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/function_hook.h>

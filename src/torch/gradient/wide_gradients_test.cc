@@ -14,7 +14,7 @@
 #include "lockstep/torch/strategies.h"
 #include "lockstep/torch/zero_redundancy_optimizer.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/gradient_buckets.h"
+#include "src/torch/gradient/gradient_buckets.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

@@ -17,7 +17,7 @@
 #include <span>
 #include <vector>
 
-#include "src/torch/reducer/seen_gradients.h"
+#include "src/torch/gradient/seen_gradients.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/gradient_factor.h"
+#include "src/torch/gradient/gradient_factor.h"
 
 #include <algorithm>
 

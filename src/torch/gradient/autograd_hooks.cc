@@ -1,4 +1,4 @@
-#include "src/torch/reducer/autograd_hooks.h"
+#include "src/torch/gradient/autograd_hooks.h"
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>

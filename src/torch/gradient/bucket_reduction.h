@@ -22,7 +22,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hooks.h"
 #include "src/planning/bucket_plan.h"
-#include "src/torch/reducer/gradient_buckets.h"
+#include "src/torch/gradient/gradient_buckets.h"
 
 namespace lockstep {
 

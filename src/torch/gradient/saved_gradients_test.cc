@@ -1,5 +1,5 @@
 // Tests of gradients with memory of their own, or with shared memory.
-#include "src/torch/reducer/saved_gradients.h"
+#include "src/torch/gradient/saved_gradients.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

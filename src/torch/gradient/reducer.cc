@@ -1,4 +1,4 @@
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 
 #include <ATen/ops/_foreach_div.h>
 #include <c10/core/GradMode.h>
@@ -18,13 +18,13 @@
 #include "src/planning/gradient_tracker.h"
 #include "src/planning/pass_expectation.h"
 #include "src/torch/device/device_graph.h"
-#include "src/torch/reducer/autograd_hooks.h"
-#include "src/torch/reducer/bucket_reduction.h"
-#include "src/torch/reducer/join_announcements.h"
-#include "src/torch/reducer/missing_gradients.h"
-#include "src/torch/reducer/pass_errors.h"
-#include "src/torch/reducer/saved_gradients.h"
-#include "src/torch/reducer/sparse_gradients.h"
+#include "src/torch/gradient/autograd_hooks.h"
+#include "src/torch/gradient/bucket_reduction.h"
+#include "src/torch/gradient/join_announcements.h"
+#include "src/torch/gradient/missing_gradients.h"
+#include "src/torch/gradient/pass_errors.h"
+#include "src/torch/gradient/saved_gradients.h"
+#include "src/torch/gradient/sparse_gradients.h"
 #include "src/torch/tensor/heap_allocator.h"
 #include "src/torch/tensor/tensor_fault.h"
 #include "src/torch/tensor/tensor_lists.h"

@@ -1,4 +1,4 @@
-#include "src/torch/reducer/sparse_gradients.h"
+#include "src/torch/gradient/sparse_gradients.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include "lockstep/torch/optimizers.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/testing/run_ranks.h"
-#include "src/torch/reducer/reducer.h"
+#include "src/torch/gradient/reducer.h"
 #include "src/torch/testing/small_nets.h"
 
 namespace lockstep {

@@ -1,5 +1,5 @@
 // Tests of factors and clippings of skipped steps.
-#include "src/torch/reducer/gradient_factor.h"
+#include "src/torch/gradient/gradient_factor.h"
 
 #include <gtest/gtest.h>
 

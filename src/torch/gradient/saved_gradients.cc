@@ -1,4 +1,4 @@
-#include "src/torch/reducer/saved_gradients.h"
+#include "src/torch/gradient/saved_gradients.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
