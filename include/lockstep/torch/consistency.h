@@ -141,10 +141,6 @@ class RunningFingerprint {
 //          report tells of them.
 // See docs/guides/consistency.md.
 
-struct Fingerprint;
-struct OwnHashes;
-struct ReplicaDifference;
-
 // How a quantity must compare across ranks: equal, all different, or either.
 enum class Expected { kEqual, kDifferent, kEither };
 
@@ -200,10 +196,10 @@ class ConsistencyReport {
   void gradients();
   void step_done();
 
-  bool done() const { return step_ > options_.steps; }
-  bool consistent() const { return !verdict_; }
-  const std::optional<ConsistencyVerdict>& verdict() const { return verdict_; }
-  const std::vector<ConsistencyRow>& rows() const { return rows_; }
+  bool done() const;
+  bool consistent() const { return !verdict(); }
+  const std::optional<ConsistencyVerdict>& verdict() const;
+  const std::vector<ConsistencyRow>& rows() const;
 
   // Returns the table of all steps at the end; at the first wrong row, the
   // table so far with the verdict; after each step, the values to show. Returns
@@ -211,48 +207,8 @@ class ConsistencyReport {
   std::string take_text();
 
  private:
-  bool add(std::string what, Expected must,
-           const std::vector<Fingerprint>& by_rank);
-  void accuse(const std::string& where, const std::string& likely,
-              const std::string& next);
-  // As accuse(), of values that are equal. Where they are not finite on some
-  // rank, the cause is that training has diverged. A collective.
-  void accuse_of_equal(const std::string& where, bool own_are_finite,
-                       const std::string& likely, const std::string& next);
-  // The ranks on which `own` is true. A collective.
-  std::vector<int> ranks_that(bool own);
-
-  void compare_start();
-  void compare_pass();
-  void compare_wrapped();
-  void compare_weights();
-  void compare_buffers();
-  void compare_random_numbers();
-  void explain_gradients(const ReplicaDifference& difference);
-  // `unchanged`: the ranks on which the step changed nothing.
-  void explain_weights(const ReplicaDifference& difference,
-                       const std::vector<int>& unchanged);
-  void keep_heads_of_gradients();
-  std::string shown_values();
-  std::string note_on_wrapping() const;
-  void end_step();
-
-  std::shared_ptr<const torch::nn::Module> module_;
-  std::shared_ptr<ProcessGroup> group_;
-  ConsistencyReportOptions options_;
-  std::int64_t step_ = 0;  // the current one; 0 before the first
-  // Parameters that require a gradient, by name.
-  std::vector<std::pair<std::string, at::Tensor>> trained_;
-  std::unique_ptr<OwnHashes> own_;
-  bool pass_compared_ = false;  // data, outputs and loss of this step
-  std::vector<at::Tensor> reduced_heads_;  // of shown parameters' gradients
-
-  bool weights_were_equal_ = true;
-  bool began_apart_ = false;  // initial weights differed
-
-  std::vector<ConsistencyRow> rows_;
-  std::optional<ConsistencyVerdict> verdict_;
-  std::string text_;
+  class Watch;
+  std::unique_ptr<Watch> watch_;
 };
 
 }  // namespace lockstep

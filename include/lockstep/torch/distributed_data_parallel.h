@@ -58,7 +58,7 @@
 
 namespace lockstep {
 
-class PassIntent;
+class PassPolicy;
 class Replica;
 
 struct DistributedDataParallelOptions {
@@ -121,14 +121,14 @@ struct DistributedDataParallelOptions {
 // DistributedDataParallel::no_sync().
 class [[nodiscard]] NoSync {
  public:
-  explicit NoSync(std::shared_ptr<PassIntent> intent);
+  explicit NoSync(std::shared_ptr<PassPolicy> policy);
   ~NoSync();
   // So that std::optional holds one that only some passes need.
   NoSync(NoSync&&) = default;
   NoSync& operator=(NoSync&&) = delete;
 
  private:
-  std::shared_ptr<PassIntent> intent_;
+  std::shared_ptr<PassPolicy> policy_;
 };
 
 struct JoinOptions {

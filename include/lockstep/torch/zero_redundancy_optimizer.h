@@ -43,7 +43,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
@@ -52,11 +51,7 @@
 
 namespace lockstep {
 
-class FusedShardedStep;
-class GradientFactor;
-class GradientAverage;
 class OptimizerShard;
-class ReplicaWatch;
 struct UpdateState;
 
 struct ZeroRedundancyOptimizerOptions {
@@ -150,42 +145,17 @@ class ZeroRedundancyOptimizer final : public torch::optim::Optimizer,
   std::size_t state_bytes() const;
 
   // This rank's pieces and their state, for checkpoints and tests.
-  const OptimizerShard& shard() const { return *shard_; }
+  const OptimizerShard& shard() const;
 
  private:
   // For checkpoints.
   friend void load_shard(ZeroRedundancyOptimizer& optimizer,
                          std::vector<UpdateState> states);
 
-  // By parameter: whether this step has finished with it.
-  using Settled = std::vector<char>;
-
-  void prepare_averages();
-  void check_gradients() const;
-  Settled begin_step();
-  void agree_on_factor();
-  Settled without_gradients() const;
-  void begin_pieces(const Settled& settled);
-  void update_own_pieces(const Settled& settled);
-  void exchange_pieces(const Settled& settled);
-  // For consolidate_state_dict(): pack() gives this rank's state as bytes,
-  // unpack() puts another rank's into an optimizer that is not sharded.
-  std::vector<std::byte> pack() const;
-  void unpack(std::span<const std::byte> packed, std::size_t rank,
-              torch::optim::Optimizer& whole) const;
   std::unique_ptr<torch::optim::Optimizer> make_whole() const;
 
-  std::shared_ptr<ProcessGroup> group_;
-  std::unique_ptr<OptimizerShard> shard_;
-  // Set where step() averages gradients; one_pass_ where one pass can do it.
-  std::unique_ptr<GradientAverage> average_;
-  std::unique_ptr<FusedShardedStep> one_pass_;
-  mutable bool gave_hook_ = false;
-  std::vector<at::Tensor> tensors_;         // the shard's parameters
-  std::unique_ptr<GradientFactor> factor_;  // of the next step
-  std::unique_ptr<ReplicaWatch> watch_;
-  // On the rank that gathered it.
-  std::unique_ptr<torch::optim::Optimizer> whole_;
+  class Shares;
+  std::unique_ptr<Shares> shares_;
 };
 
 }  // namespace lockstep

@@ -2,7 +2,7 @@
 
 #include <exception>
 
-#include "src/planning/pass_intent.h"
+#include "src/planning/pass_policy.h"
 #include "src/torch/ddp/replica.h"
 #include "src/torch/tensor/module_tensors.h"
 
@@ -32,13 +32,13 @@ Join::~Join() noexcept(false) {
   if (std::uncaught_exceptions() == exceptions_) replica_.shadow_the_others();
 }
 
-NoSync::NoSync(std::shared_ptr<PassIntent> intent)
-    : intent_(std::move(intent)) {
-  intent_->enter_no_sync();
+NoSync::NoSync(std::shared_ptr<PassPolicy> policy)
+    : policy_(std::move(policy)) {
+  policy_->enter_no_sync();
 }
 
 NoSync::~NoSync() {
-  if (intent_) intent_->leave_no_sync();
+  if (policy_) policy_->leave_no_sync();
 }
 
 ReplicatedModule::ReplicatedModule(

@@ -73,9 +73,9 @@ TEST(NoSync, LeavesARanksOwnGradientsAloneAndTalksToNobody) {
 TEST(NoSync, MayBeDifferentlyLongOnEachRank) {
   run_ranks(kBackend, 3, [](const Group& group) {
     const at::Tensor weight = wave({4}, 0).requires_grad_();
-    const Reducer reducer({{"weight", weight}}, group);
+    const auto reducer = Reducer::make({{"weight", weight}}, group);
     {
-      const NoSync guard(reducer.intent());
+      const NoSync guard(reducer->policy());
       for (int i = 0; i < group->rank(); ++i) weight.sum().backward();
     }
     weight.sum().backward();
@@ -127,10 +127,10 @@ TEST(NoSync, CountsWhatOnlyALocalPassHasUsed) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const at::Tensor a = wave({4}, 0).requires_grad_();
     const at::Tensor b = wave({4}, 1).requires_grad_();
-    const Reducer reducer({{"a", a}, {"b", b}}, group);
+    const auto reducer = Reducer::make({{"a", a}, {"b", b}}, group);
     for (int step = 0; step < 2; ++step) {
       {
-        const NoSync guard(reducer.intent());
+        const NoSync guard(reducer->policy());
         (a * (group->rank() + 1)).sum().backward();
       }
       b.sum().backward();
@@ -154,9 +154,9 @@ TEST(NoSync, CountsNothingOfALocalPassThatThrew) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const at::Tensor a = wave({4}, 0).requires_grad_();
     const at::Tensor b = wave({4}, 1).requires_grad_();
-    const Reducer reducer({{"a", a}, {"b", b}}, group);
+    const auto reducer = Reducer::make({{"a", a}, {"b", b}}, group);
     {
-      const NoSync guard(reducer.intent());
+      const NoSync guard(reducer->policy());
       // Its gradient arrives before the pass throws.
       const at::Tensor inner = b * 2;
       inner.register_hook([](const at::Tensor&) {
@@ -173,9 +173,9 @@ TEST(NoSync, CountsNoLocalPassBeforeAReducedOneThatFailed) {
     const at::Tensor a = wave({4}, 0).requires_grad_();
     const at::Tensor b = wave({4}, 1).requires_grad_();
     const at::Tensor c = wave({4}, 2).requires_grad_();
-    const Reducer reducer({{"a", a}, {"b", b}, {"c", c}}, group);
+    const auto reducer = Reducer::make({{"a", a}, {"b", b}, {"c", c}}, group);
     {
-      const NoSync guard(reducer.intent());
+      const NoSync guard(reducer->policy());
       a.sum().backward();
     }
     EXPECT_THAT(message_of([&] { b.sum().backward(); }),

@@ -69,8 +69,8 @@ Replica::Replica(std::shared_ptr<torch::nn::Module> module,
                  const DistributedDataParallelOptions& options)
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
-      reducer_(agreed_parameters(module_.get(), *group_), group_,
-               reducer_options(options)),
+      reducer_(Reducer::make(agreed_parameters(module_.get(), *group_), group_,
+                             reducer_options(options))),
       broadcasts_buffers_(options.broadcast_buffers),
       wrapped_(*module_),
       watch_(std::make_shared<ReplicaWatch>(
@@ -79,24 +79,24 @@ Replica::Replica(std::shared_ptr<torch::nn::Module> module,
       averages_(options.average_gradients),
       communicates_(group_->size() > 1 || options.reduce_alone) {
   broadcast_tensors(*group_, parameters_and_buffers(*module_), 0);
-  reducer_.when_aborted([wrapped = module_](const std::string& reason) {
+  reducer_->when_aborted([wrapped = module_](const std::string& reason) {
     abort_groups_of_batch_norms(*wrapped, reason);
   });
-  reducer_.compare_replicas_by(watch_);
+  reducer_->compare_replicas_by(watch_);
 }
 
 void Replica::before_forward() {
   if (!communicates_ || !c10::GradMode::is_enabled()) return;
   wrapped_.check(*module_);
-  if (reducer_.forward_begins() == PassKind::kLocal) return;
+  if (reducer_->forward_begins() == PassKind::kLocal) return;
   if (!broadcasts_buffers_ || !module_->is_training()) return;
   exchange_buffers();
-  if (reducer_.compares_next_pass())
+  if (reducer_->compares_next_pass())
     watch_->buffers_are_equal(module_->named_buffers().pairs());
 }
 
 void Replica::watch_output(const at::Tensor& output) {
-  if (communicates_) reducer_.watch_output(output);
+  if (communicates_) reducer_->watch_output(output);
 }
 
 void Replica::broadcast_buffers() {
@@ -131,7 +131,7 @@ void Replica::register_comm_hook(std::shared_ptr<CommHook> hook) {
         "register_comm_hook: an optimizer averages the gradients, so a hook "
         "would never be called"
         "\n  next:    leave average_gradients at true");
-  reducer_.register_comm_hook(std::move(hook));
+  reducer_->register_comm_hook(std::move(hook));
 }
 
 void Replica::begin_join(const JoinOptions& options) {
@@ -152,7 +152,7 @@ void Replica::begin_join(const JoinOptions& options) {
       JoinCoordinatorOptions{
           .divide_by_initial_world_size = options.divide_by_initial_world_size,
           .throw_on_early_termination = options.throw_on_early_termination});
-  reducer_.set_join_coordinator(join_coordinator_);
+  reducer_->set_join_coordinator(join_coordinator_);
 }
 
 void Replica::shadow_the_others() {
@@ -163,7 +163,7 @@ void Replica::shadow_the_others() {
     if (roll.activity == Activity::kForward)
       take_buffers_of(roll.root);
     else
-      reducer_.shadow_pass(roll);
+      reducer_->shadow_pass(roll);
   }
   broadcast_tensors(*group_,
                     broadcasts_buffers_ ? parameters_and_buffers(*module_)
@@ -172,7 +172,7 @@ void Replica::shadow_the_others() {
 }
 
 void Replica::end_join() noexcept {
-  reducer_.set_join_coordinator(nullptr);
+  reducer_->set_join_coordinator(nullptr);
   join_coordinator_.reset();
 }
 

@@ -44,7 +44,7 @@ class Replica {
   // Reducer::watch_output().
   void watch_output(const at::Tensor& output);
 
-  NoSync no_sync() const { return NoSync(reducer_.intent()); }
+  NoSync no_sync() const { return NoSync(reducer_->policy()); }
 
   // InvalidArgument also where gradients are not averaged in backward().
   void register_comm_hook(std::shared_ptr<CommHook> hook);
@@ -66,7 +66,7 @@ class Replica {
 
   std::shared_ptr<torch::nn::Module> module_;
   std::shared_ptr<ProcessGroup> group_;
-  Reducer reducer_;
+  std::shared_ptr<Reducer> reducer_;
   bool broadcasts_buffers_;  // before a forward pass
   ModuleSnapshot wrapped_;
   std::shared_ptr<ReplicaWatch> watch_;

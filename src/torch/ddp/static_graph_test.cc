@@ -123,7 +123,8 @@ TEST(StaticGraph, OverlapsFromTheSecondPassOn) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const RecordingGroup recorded(group);
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), recorded.group(), kStatic);
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), recorded.group(), kStatic);
     for (const char letter : {'a', 'b'})
       bag[letter].register_hook([&, letter](const at::Tensor&) {
         recorded.record(std::string(1, letter));
@@ -143,7 +144,8 @@ TEST(StaticGraph, KnowsWhatEachRankDoesNotUse) {
   for (const int ranks : {2, 3, 4})
     run_ranks(kBackend, ranks, [](const Group& group) {
       ParameterBag bag("abcd");
-      const Reducer reducer(named_parameters_of(bag), group, kStatic);
+      const auto reducer =
+          Reducer::make(named_parameters_of(bag), group, kStatic);
       for (int step = 0; step < 4; ++step) {
         bag.zero_grad();
         bag.forward(group->rank() == 0 ? "acd" : "ad", 2).backward();
@@ -156,11 +158,12 @@ TEST(StaticGraph, KnowsWhatEachRankDoesNotUse) {
 TEST(StaticGraph, IsTheFirstReducedPassAndWorksWithNoSync) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, kStatic);
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, kStatic);
     for (int step = 0; step < 3; ++step) {
       bag.zero_grad();
       {
-        const NoSync guard(reducer.intent());
+        const NoSync guard(reducer->policy());
         bag.forward("ba", 1).backward();
       }
       bag.forward("ba", group->rank()).backward();
@@ -172,7 +175,8 @@ TEST(StaticGraph, IsTheFirstReducedPassAndWorksWithNoSync) {
 TEST(StaticGraph, ThatMissesAGradientIsAnErrorOnEveryRank) {
   run_ranks(kBackend, 3, [](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, kStatic);
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, kStatic);
     bag.forward("abc", 1).backward();
     const auto pass = [&] {
       bag.forward(group->rank() == 1 ? "ac" : "abc", 1).backward();
@@ -189,7 +193,8 @@ TEST(StaticGraph, ThatMissesAGradientIsAnErrorOnEveryRank) {
 TEST(StaticGraph, ThatUsesAnotherParameterIsAnErrorOnEveryRank) {
   run_ranks(kBackend, 2, [&](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, kStatic);
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, kStatic);
     bag.forward("ab", 1).backward();
     const std::string message = message_of([&] {
       bag.forward(group->rank() == 1 ? "abc" : "ab", 1).backward();

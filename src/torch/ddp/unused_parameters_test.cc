@@ -25,8 +25,8 @@ TEST(UnusedParameters, AreAveragedOverAllRanksWhereSomeUsedThem) {
     for (const int ranks : {2, 3, 4})
       run_ranks(kBackend, ranks, [&](const Group& group) {
         ParameterBag bag;
-        const Reducer reducer(named_parameters_of(bag), group,
-                              finding_unused(bucket_bytes));
+        const auto reducer = Reducer::make(named_parameters_of(bag), group,
+                                           finding_unused(bucket_bytes));
         const int rank = group->rank();
         for (int step = 0; step < 3; ++step) {
           bag.zero_grad();
@@ -44,7 +44,8 @@ TEST(UnusedParameters, AreAveragedOverAllRanksWhereSomeUsedThem) {
 TEST(UnusedParameters, OnAllRanksKeepNoGradientWhereThereWasNone) {
   run_ranks(kBackend, 3, [](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, finding_unused(32));
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, finding_unused(32));
     for (int step = 0; step < 3; ++step) {
       bag.zero_grad();
       bag.forward("ca", group->rank()).backward();
@@ -56,7 +57,8 @@ TEST(UnusedParameters, OnAllRanksKeepNoGradientWhereThereWasNone) {
 TEST(UnusedParameters, OnAllRanksKeepTheirGradientToTheBit) {
   run_ranks(kBackend, 3, [](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, finding_unused(0));
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, finding_unused(0));
     bag.forward("abc", 0.1).backward();
     const at::Tensor b = bag['b'].grad();
     const at::Tensor values = b.clone();
@@ -71,7 +73,8 @@ TEST(UnusedParameters, OnAllRanksKeepTheirGradientToTheBit) {
 TEST(UnusedParameters, OfOneRankTakePartWithWhatTheyHaveAccumulated) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, finding_unused(0));
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, finding_unused(0));
     bag.forward("abc", 1).backward();
     bag.forward(group->rank() == 0 ? "abc" : "bc", 4).backward();
     EXPECT_THAT(bag.gradients(), ElementsAre(3, 5, 5));
@@ -82,7 +85,8 @@ TEST(UnusedParameters, MayBeOthersInEachStepAndOnEachRank) {
   const std::vector<std::string> graphs{"abc", "c", "ab", "b", "ca", "bca"};
   run_ranks(kBackend, 2, [&](const Group& group) {
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), group, finding_unused(0));
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, finding_unused(0));
     for (std::size_t step = 0; step < 12; ++step) {
       const auto graph_of = [&](std::size_t rank) {
         return graphs[(step * (rank + 1) + rank) % graphs.size()];
@@ -108,8 +112,8 @@ TEST(UnusedParameters, CostNothingInAPassThatUsesAll) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const RecordingGroup recorded(group);
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), recorded.group(),
-                          finding_unused(0));
+    const auto reducer = Reducer::make(named_parameters_of(bag),
+                                       recorded.group(), finding_unused(0));
     bag.forward("abc", 1).backward();
     recorded.take_events();
     bag.forward("abc", 1).backward();
@@ -123,8 +127,8 @@ TEST(UnusedParameters, AreReducedLast) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const RecordingGroup recorded(group);
     ParameterBag bag;
-    const Reducer reducer(named_parameters_of(bag), recorded.group(),
-                          finding_unused(0));
+    const auto reducer = Reducer::make(named_parameters_of(bag),
+                                       recorded.group(), finding_unused(0));
     bag['a'].register_hook([&](const at::Tensor&) { recorded.record("a"); });
     bag.forward("ba", 1).backward();  // without c, which was expected first
     recorded.take_events();

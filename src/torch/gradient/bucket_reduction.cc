@@ -3,18 +3,17 @@
 #include <exception>
 
 #include "lockstep/base/error.h"
-#include "src/torch/gradient/pass_errors.h"
 
 namespace lockstep {
 
 void BucketReduction::set_hook(std::shared_ptr<CommHook> hook) {
   if (!hook) throw InvalidArgument("register_comm_hook: the hook is null");
-  if (hook_)
+  if (std::exchange(has_hook_, true))
     throw InvalidArgument(
         "register_comm_hook: a communication hook is registered already"
         "\n  next:    write one hook that does the work of both, or wrap the "
         "module again");
-  hook_ = std::move(hook);
+  operation_ = hook_operation(std::move(hook));
   buckets_.reset();
 }
 
@@ -32,13 +31,11 @@ void BucketReduction::follow(const BucketPlan& plan,
 }
 
 void BucketReduction::begin_pass(int divisor) {
-  using Layout = GradientBuckets::Layout;
   divisor_ = divisor;
   started_ = 0;
   in_flight_.clear();
   if (!buckets_)
-    buckets_.emplace(parameters_, *plan_, *group_,
-                     hook_ ? Layout::kFlat : Layout::kFast);
+    buckets_.emplace(parameters_, *plan_, *group_, operation_->layout());
   buckets_->declare_complete();
 }
 
@@ -46,10 +43,18 @@ void BucketReduction::start_next() {
   const std::size_t bucket = started_++;
   buckets_->pack(bucket);
   started_on_.add_current(device());
-  if (hook_)
-    start_hook(bucket);
-  else
-    start_plain(bucket);
+  try {
+    in_flight_.push_back({operation_->start({.index = bucket,
+                                             .plan = *plan_,
+                                             .parameters = parameters_,
+                                             .buckets = *buckets_,
+                                             .group = group_,
+                                             .divisor = divisor_,
+                                             .label = labels_[bucket]})});
+  } catch (...) {
+    tell_others();
+    throw;
+  }
   if (started_ == plan_->buckets.size() &&
       buckets_->completeness_travels_alone())
     in_flight_.push_back(
@@ -57,39 +62,14 @@ void BucketReduction::start_next() {
                              {.label = "whether all gradients arrived"})}});
 }
 
-void BucketReduction::start_plain(std::size_t bucket) {
-  const ReduceOp op =
-      divisor_ == group_->size() ? ReduceOp::kAverage : ReduceOp::kSum;
-  in_flight_.push_back({{group_->all_reduce(buckets_->buffers(bucket), op,
-                                            {.label = labels_[bucket]})}});
-}
-
-void BucketReduction::start_hook(std::size_t bucket) {
-  try {
-    in_flight_.push_back({hook_->start(bucket_for_hook(bucket))});
-  } catch (...) {
-    fail();
-  }
-}
-
-GradBucket BucketReduction::bucket_for_hook(std::size_t bucket) const {
-  GradBucket view{.index = bucket,
-                  .is_last = bucket + 1 == plan_->buckets.size(),
-                  .buffer = buckets_->flat(bucket),
-                  .group = group_};
-  for (const BucketPlan::Slot& slot : plan_->buckets[bucket].slots) {
-    view.gradients.push_back(buckets_->slot(slot.parameter));
-    view.parameters.push_back(parameters_[slot.parameter]);
-  }
-  return view;
-}
-
 void BucketReduction::finish() {
   try {
     while (!in_flight_.empty()) take_turns();
     started_on_.follow_current(device());
   } catch (...) {
-    fail();
+    tell_others();
+    wait_after_failure();
+    throw;
   }
 }
 
@@ -103,23 +83,16 @@ void BucketReduction::take_turns() {
   std::erase_if(in_flight_, [](const InFlight& one) { return one.done; });
 }
 
-// Call it while handling an exception. Without a hook the exception came from
-// the group, whose failure all ranks know. The other ranks do not know of a
-// hook's exception: they would wait for operations that this rank does not
-// start.
-void BucketReduction::fail() {
-  const std::exception_ptr error = std::current_exception();
-  if (hook_)
-    abort("on rank " + std::to_string(group_->rank()) +
-          " a communication hook failed: " + text_of_exception(error));
-  else
-    wait_after_failure();
-  std::rethrow_exception(error);
+// Call it while handling an exception.
+void BucketReduction::tell_others() noexcept {
+  const std::string told = operation_->told_to_others(std::current_exception());
+  if (!told.empty())
+    abort("on rank " + std::to_string(group_->rank()) + " " + told);
 }
 
 void BucketReduction::abort(const std::string& reason) noexcept {
   group_->abort(reason);
-  if (hook_) hook_->abort(reason);
+  operation_->abort(reason);
   abort_others(reason);
   wait_after_failure();
 }
@@ -138,10 +111,8 @@ void BucketReduction::wait_after_failure() noexcept {
   }
 }
 
-// An average divides by the number of ranks, and so does a hook.
 double BucketReduction::left_to_divide_by() const {
-  if (divisor_ == group_->size()) return 1;
-  return hook_ ? static_cast<double>(divisor_) / group_->size() : divisor_;
+  return operation_->left_to_divide_by(divisor_, group_->size());
 }
 
 }  // namespace lockstep

@@ -1,13 +1,13 @@
-// Reduces the buckets of a pass: each by one asynchronous all-reduce, or as a
-// communication hook says.
+// Reduces the buckets of a pass: each by one BucketOperation, an asynchronous
+// all-reduce or what a communication hook does.
 //
 // Buckets are started in the plan's order while backward runs, and waited for
-// at its end. There the hook's next steps run round-robin over the buckets,
-// until all are done.
+// at its end. There the operations' next steps run round-robin over the
+// buckets, until all are done.
 //
 // Threads: single-threaded, like the reducer that owns it.
-// Errors:  those of ProcessGroup's operations and of the hook. When a hook or
-//          one of its operations fails, the group is aborted with that reason.
+// Errors:  those of the operation. When one fails of which other ranks do not
+//          know, the group is aborted with that reason.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hooks.h"
 #include "src/planning/bucket_plan.h"
+#include "src/torch/gradient/bucket_operation.h"
 #include "src/torch/gradient/gradient_buckets.h"
 
 namespace lockstep {
@@ -33,7 +34,7 @@ using AlsoAbort = std::function<void(const std::string& reason)>;
 class BucketReduction {
  public:
   explicit BucketReduction(std::shared_ptr<ProcessGroup> group)
-      : group_(std::move(group)) {}
+      : group_(std::move(group)), operation_(all_reduce_operation()) {}
 
   // Call it between passes. InvalidArgument for a null hook, and when a hook is
   // set already.
@@ -42,15 +43,7 @@ class BucketReduction {
   // Sets what later passes reduce; `plan` and `parameters` must stay alive.
   void follow(const BucketPlan& plan, std::span<const at::Tensor> parameters);
 
-  // Whether its gradient is reduced in part: see CommHook.
-  bool reduces_in_part(const at::Tensor& parameter) const {
-    return hook_ && hook_->reduces_in_part(parameter);
-  }
-
-  // Whether the hook leaves the ranks' models different: see CommHook.
-  bool replicas_may_differ() const {
-    return hook_ && hook_->replicas_may_differ();
-  }
+  const BucketOperation& operation() const { return *operation_; }
 
   // Begins a pass whose sums are divided by `divisor`.
   void begin_pass(int divisor);
@@ -85,17 +78,15 @@ class BucketReduction {
     bool done = false;
   };
 
-  void start_hook(std::size_t bucket);
-  void start_plain(std::size_t bucket);
-  GradBucket bucket_for_hook(std::size_t bucket) const;
   void take_turns();
   at::Device device() const { return buckets_->flat(0).device(); }
-  [[noreturn]] void fail();
+  void tell_others() noexcept;
   void wait_after_failure() noexcept;
 
   std::shared_ptr<ProcessGroup> group_;
-  std::shared_ptr<CommHook> hook_;  // null: no hook
-  AlsoAbort also_abort_;            // empty: nothing
+  std::unique_ptr<BucketOperation> operation_;
+  bool has_hook_ = false;
+  AlsoAbort also_abort_;  // empty: nothing
   const BucketPlan* plan_ = nullptr;
   std::span<const at::Tensor> parameters_;
   std::vector<std::string> labels_;         // by bucket, for messages

@@ -82,9 +82,10 @@ TEST(CommHook, LeavesInTheBufferWhatBecomesTheGradients) {
 TEST(CommHook, TakesTheStepsOfAllBucketsInTurn) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag("abc");
-    Reducer reducer(named_parameters_of(bag), group, kBucketAParameter);
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, kBucketAParameter);
     std::vector<std::string> events;
-    reducer.register_comm_hook(hook_of([&](const GradBucket& bucket) {
+    reducer->register_comm_hook(hook_of([&](const GradBucket& bucket) {
       const std::string name = std::to_string(bucket.index);
       events.push_back("start " + name);
       std::function<HookProgress()> second = [&events, bucket, name] {
@@ -149,8 +150,9 @@ TEST(CommHook, LeavesUnusedParametersToTheOptions) {
     ParameterBag bag("abc");
     ReducerOptions options = kBucketAParameter;
     options.find_unused_parameters = true;
-    Reducer reducer(named_parameters_of(bag), group, options);
-    reducer.register_comm_hook(allreduce_hook());
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, options);
+    reducer->register_comm_hook(allreduce_hook());
     for (int step = 0; step < 3; ++step) {
       bag.zero_grad();
       bag.forward(group->rank() == 0 ? "a" : "ab", 2).backward();
@@ -162,8 +164,8 @@ TEST(CommHook, LeavesUnusedParametersToTheOptions) {
 TEST(CommHook, LeavesMissingGradientsToBeReported) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag("ab");
-    Reducer reducer(named_parameters_of(bag), group);
-    reducer.register_comm_hook(allreduce_hook());
+    const auto reducer = Reducer::make(named_parameters_of(bag), group);
+    reducer->register_comm_hook(allreduce_hook());
     EXPECT_THAT(message_of([&] {
                   bag.forward(group->rank() == 0 ? "a" : "ab", 1).backward();
                 }),
@@ -257,11 +259,11 @@ TEST(CommHook, IsRefusedWhereItCannotWork) {
 TEST(CommHook, IsRefusedDuringAPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
     ParameterBag bag("ab");
-    Reducer reducer(named_parameters_of(bag), group);
+    const auto reducer = Reducer::make(named_parameters_of(bag), group);
     std::string message;
     bag['a'].register_hook([&](const at::Tensor&) {
       message =
-          message_of([&] { reducer.register_comm_hook(allreduce_hook()); });
+          message_of([&] { reducer->register_comm_hook(allreduce_hook()); });
     });
     bag.forward("ba", 1).backward();
     EXPECT_THAT(message, HasSubstr("a backward pass is under way"));

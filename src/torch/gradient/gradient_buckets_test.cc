@@ -36,8 +36,8 @@ void expect_averages(const Loss& loss, std::size_t parameters) {
       own.push_back(parameter(static_cast<double>(i)));
       alone.push_back(parameter(static_cast<double>(i)));
     }
-    const Reducer reducer(named(own), group,
-                          {.first_bucket_bytes = 0, .bucket_bytes = 0});
+    const auto reducer = Reducer::make(
+        named(own), group, {.first_bucket_bytes = 0, .bucket_bytes = 0});
     for (int step = 0; step < 3; ++step) {
       for (at::Tensor& tensor : own) tensor.mutable_grad().reset();
       for (at::Tensor& tensor : alone) tensor.mutable_grad().reset();
@@ -54,7 +54,7 @@ void expect_averages(const Loss& loss, std::size_t parameters) {
 TEST(GradientBuckets, LeaveLargeGradientsWhereTheyAreBorn) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const at::Tensor weight = parameter(0);
-    const Reducer reducer(named({weight}), group);
+    const auto reducer = Reducer::make(named({weight}), group);
     const void* born = nullptr;
     weight.register_hook(
         [&](const at::Tensor& gradient) { born = gradient.const_data_ptr(); });
@@ -120,7 +120,7 @@ TEST(GradientBuckets, TakeGradientsOfTransposedParametersAsTheyLie) {
 TEST(GradientBuckets, FollowAGradientThatIsKeptAndAccumulatedInto) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const at::Tensor weight = parameter(0);
-    const Reducer reducer(named({weight}), group);
+    const auto reducer = Reducer::make(named({weight}), group);
     const auto pass = [&] {
       (weight * (group->rank() + 1.0)).sum().backward();
       return weight.grad().const_data_ptr();
@@ -134,7 +134,7 @@ TEST(GradientBuckets, FollowAGradientThatIsKeptAndAccumulatedInto) {
 TEST(GradientBuckets, WorkWhereTensorsAreNotInTheHeap) {
   run_ranks("gloo", 2, [](const Group& group) {
     const at::Tensor weight = parameter(0);
-    const Reducer reducer(named({weight}), group);
+    const auto reducer = Reducer::make(named({weight}), group);
     (weight * (group->rank() + 1.0)).sum().backward();
     EXPECT_TRUE((weight.grad() == 1.5).all().item<bool>());
   });
@@ -204,7 +204,7 @@ TEST(GradientBuckets, TakeGradientsThatWereGivenToOtherParameters) {
     for (auto* list : {&own, &alone})
       for (int i = 0; i < 3; ++i)
         list->push_back(torch::ones({3}).requires_grad_());
-    const Reducer reducer(named(own), group);
+    const auto reducer = Reducer::make(named(own), group);
     for (int step = 0; step < 4; ++step) {
       loss(own, group->rank() + 1).backward();
       loss(alone, 1.5).backward();

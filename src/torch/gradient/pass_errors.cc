@@ -12,7 +12,7 @@ constexpr char kGraphChanged[] =
 }  // namespace
 
 std::string missing_gradients_text(const ProcessGroup& group,
-                                   PassExpectation::Rule rule,
+                                   PassPolicy::Rule rule,
                                    const std::string& lines) {
   std::string text = "backward on rank " + std::to_string(group.rank()) +
                      " of " + std::to_string(group.size()) + " (group \"" +
@@ -20,7 +20,7 @@ std::string missing_gradients_text(const ProcessGroup& group,
                      "\"): some parameters got no gradient, so there is no "
                      "average of this step" +
                      lines;
-  if (rule == PassExpectation::Rule::kAsAtFirst) return text + kGraphChanged;
+  if (rule == PassPolicy::Rule::kAsAtFirst) return text + kGraphChanged;
   return text +
          "\n  likely:  this step's loss does not depend on them"
          "\n  next:    set find_unused_parameters if that is meant; else use "
@@ -30,8 +30,8 @@ std::string missing_gradients_text(const ProcessGroup& group,
 }
 
 std::string unexpected_gradient_text(const std::string& name,
-                                     PassExpectation::Rule rule) {
-  if (rule == PassExpectation::Rule::kAsAtFirst)
+                                     PassPolicy::Rule rule) {
+  if (rule == PassPolicy::Rule::kAsAtFirst)
     return "parameter " + name +
            " got a gradient that it did not get in the first pass" +
            kGraphChanged;

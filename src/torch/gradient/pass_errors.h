@@ -5,18 +5,18 @@
 #include <string>
 
 #include "lockstep/comm/process_group.h"
-#include "src/planning/pass_expectation.h"
+#include "src/planning/pass_policy.h"
 
 namespace lockstep {
 
 // `lines` is MissingGradients::lines().
 std::string missing_gradients_text(const ProcessGroup& group,
-                                   PassExpectation::Rule rule,
+                                   PassPolicy::Rule rule,
                                    const std::string& lines);
 
 // For an unexpected gradient of the parameter `name`.
 std::string unexpected_gradient_text(const std::string& name,
-                                     PassExpectation::Rule rule);
+                                     PassPolicy::Rule rule);
 
 std::string create_graph_text();
 

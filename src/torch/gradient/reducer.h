@@ -24,8 +24,7 @@
 // reducers may be in one backward pass, each rank using other parameters of
 // each, and the program may call collectives of the group within it.
 //
-// Threads: single-threaded, backward passes over its parameters included. It
-//          may be moved between passes.
+// Threads: single-threaded, backward passes over its parameters included.
 // Errors:  from backward(). InvalidArgument on every rank when some rank's
 //          parameter got no gradient and should have: the group stays usable,
 //          the gradients of this pass are of no use. InvalidArgument for
@@ -39,16 +38,25 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
-#include <functional>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "lockstep/comm/process_group.h"
 #include "lockstep/torch/comm_hooks.h"
-#include "src/planning/pass_intent.h"
+#include "src/planning/bucket_plan.h"
+#include "src/planning/pass_policy.h"
 #include "src/torch/compare/replica_watch.h"
+#include "src/torch/gradient/autograd_hooks.h"
+#include "src/torch/gradient/bucket_reduction.h"
 #include "src/torch/gradient/join_coordinator.h"
+#include "src/torch/gradient/saved_gradients.h"
+#include "src/torch/gradient/sparse_gradients.h"
+#include "src/torch/tensor/tensor_memory.h"
 
 namespace lockstep {
 
@@ -74,66 +82,49 @@ struct ReducerOptions {
   ReduceOp op = ReduceOp::kAverage;
 };
 
-// Of a front door that counts backward passes: which of them are reduced. Not
-// called where no pass is.
-class PassRule {
+class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
-  virtual ~PassRule() = default;
-
-  // A backward pass begins; says what it is, or throws to refuse it.
-  virtual PassKind begins() = 0;
-  // In that pass the gradient of this parameter has arrived, maybe again; may
-  // throw to refuse it.
-  virtual void arrived(std::size_t parameter) = 0;
-  // As a pass is reduced in which not all have arrived here: whether this rank
-  // may bring more before the step. Then all ranks hear of it.
-  virtual bool expects_more() const = 0;
-  // A pass was reduced; whether on some rank not all had arrived, or it expects
-  // more. The same on all ranks.
-  virtual void reduced(bool some_rank_is_incomplete) = 0;
-  // A pass ended by an exception; .grad may hold part of it.
-  virtual void abandoned() noexcept = 0;
-};
-
-class Reducer {
- public:
+  // Shared with the backward pass that is under way, which ends it.
+  //
   // `parameters` are leaves that require a gradient, each named once, in the
   // same order on every rank. Every rank of the group makes it at the same
   // point. In a group of one, unless reduce_alone is set, and where nothing is
   // to be averaged, nothing is hooked, but to make gradients dense.
   // InvalidArgument for an empty list, or for a parameter that cannot be
   // reduced or is reduced by another Reducer.
-  Reducer(std::vector<NamedParameter> parameters,
-          std::shared_ptr<ProcessGroup> group,
-          const ReducerOptions& options = {});
+  static std::shared_ptr<Reducer> make(std::vector<NamedParameter> parameters,
+                                       std::shared_ptr<ProcessGroup> group,
+                                       const ReducerOptions& options = {});
 
   // Takes the hooks out. Not to be called during a backward pass.
-  ~Reducer();
-  Reducer(Reducer&&) noexcept;
-  Reducer& operator=(Reducer&&) noexcept;
+  ~Reducer() = default;
+  Reducer(const Reducer&) = delete;
+  Reducer& operator=(const Reducer&) = delete;
 
   // Decides which passes stay local: for NoSync, which may outlive the Reducer.
-  const std::shared_ptr<PassIntent>& intent() const;
+  const std::shared_ptr<PassPolicy>& policy() const { return policy_; }
 
   // To be called before a forward pass, if it is to decide whether the backward
-  // pass after it is reduced: see PassIntent. Returns what it decides.
+  // pass after it is reduced: see PassPolicy. Returns what it decides.
   PassKind forward_begins();
   // Of such a forward pass: once the gradient of `output` has come, an
   // exception that ends the backward pass aborts the group, as one after the
   // first gradient of a parameter does.
   void watch_output(const at::Tensor& output);
 
-  // From now on `rule` says which passes are reduced.
-  void decide_passes_by(std::shared_ptr<PassRule> rule);
+  // From now on `counter` says which passes are reduced.
+  void count_passes_by(std::shared_ptr<PassCounter> counter) {
+    policy_->count_by(std::move(counter));
+  }
 
   // Reduces what .grad holds now, in no backward pass: what local passes have
   // left, say. Takes the place of a pass that is reduced, so that ranks which
   // call this and ranks which are in such a pass meet. Not with static_graph,
   // which promises passes.
-  void reduce_now();
+  void reduce_now() { reduce_held(Held::kAll); }
   // The same of the gradients alone that local passes have brought since a pass
   // was reduced.
-  void reduce_local_passes();
+  void reduce_local_passes() { reduce_held(Held::kOfLocalPasses); }
   // Whether `here` is true on some rank. A collective, in the order of what
   // this reducer reduces.
   bool is_true_somewhere(bool here);
@@ -146,29 +137,103 @@ class Reducer {
   // From now on `also` is called with the reason when a pass of which gradients
   // have arrived, a local one too, ends by an exception: to abort other groups,
   // in which ranks may wait meanwhile. It must not block or throw.
-  void when_aborted(std::function<void(const std::string& reason)> also);
+  void when_aborted(AlsoAbort also) {
+    reduction_.when_aborted(std::move(also));
+  }
 
   // From now on `watch` compares the ranks' replicas beside passes that are
   // reduced, but for passes with a roll call and after a hook lets replicas
   // differ.
-  void compare_replicas_by(std::shared_ptr<ReplicaWatch> watch);
+  void compare_replicas_by(std::shared_ptr<ReplicaWatch> watch) {
+    watch_ = std::move(watch);
+  }
   // Whether they are compared beside the next reduced pass.
-  bool compares_next_pass() const;
+  bool compares_next_pass() const {
+    return compares_replicas() && watch_->is_due();
+  }
 
   // From now on announces every pass that is reduced; null ends that.
-  void set_join_coordinator(std::shared_ptr<JoinCoordinator> coordinator);
+  void set_join_coordinator(std::shared_ptr<JoinCoordinator> coordinator) {
+    join_coordinator_ = std::move(coordinator);
+  }
 
   // Does this rank's part of a pass that others have announced, without
   // gradients of its own. Every .grad is reset.
   void shadow_pass(const Participation& roll);
 
   // Buckets in the present plan; 0 in a group of one.
-  std::size_t bucket_count() const;
+  std::size_t bucket_count() const { return plan_.buckets.size(); }
 
  private:
-  // On the heap, where hooks find it wherever the Reducer moves.
-  class State;
-  std::shared_ptr<State> state_;
+  using Indices = PassPolicy::Indices;
+  using Part = PassPolicy::Part;
+  using Moment = ReplicaWatch::Moment;
+  enum class Held { kAll, kOfLocalPasses };
+
+  Reducer(std::vector<NamedParameter> parameters,
+          std::shared_ptr<ProcessGroup> group, const ReducerOptions& options);
+
+  void backward_begins();
+  void reduce_held(Held held);
+
+  void gradient_arrived(std::size_t parameter);
+  void begin_pass(std::size_t first);
+  Participation participation_in(PassKind kind);
+  bool adds_to_partly_reduced(std::size_t parameter);
+  void open_pass(const Participation& roll, Moment moment);
+  bool compares_replicas() const;
+  void begin_comparison(Moment moment);
+  void prepare(std::size_t parameter);
+  void take(std::size_t parameter);
+  void stand_in(std::size_t parameter);
+  void start_buckets(const PassPolicy::Arrival& arrival);
+  void start_rest_of_pass();
+  void finish_pass();
+  Indices start_rest(Part part);
+  void close_pass(Part part, const Indices& missing);
+  Indices start_incomplete_buckets(Part part);
+  void learn_from_all(Part part, const Indices& missing);
+  void reduce_sparse_gradients(Part part);
+  void settle_gradients(Part part);
+  void note_partly_reduced();
+  void plan_in_order_of_arrival();
+  void adopt_plan(BucketPlan plan);
+  void abandon_pass() noexcept;
+  void abort_pass() noexcept;
+  [[noreturn]] void fail(const std::string& why);
+
+  std::vector<at::Tensor> tensors_;
+  std::vector<std::string> names_;
+  std::vector<ParameterSize> sizes_;
+  std::shared_ptr<ProcessGroup> group_;
+  std::shared_ptr<ProcessGroup> order_;  // in which gradients are reduced
+  const std::uint64_t number_;
+  ReduceOp op_;
+  bool sparse_as_dense_;
+  bool reduces_;  // else gradients stay what this rank's passes bring
+  BucketPlanOptions plan_options_;
+
+  BucketPlan plan_;
+  BucketReduction reduction_;
+  bool follows_arrival_ = false;  // whether the plan is in order of arrival
+  std::optional<SparseGradients> sparse_;  // from construction on
+
+  // Of the next passes.
+  std::shared_ptr<PassPolicy> policy_;
+  std::shared_ptr<JoinCoordinator> join_coordinator_;  // within join()
+  std::shared_ptr<ReplicaWatch> watch_;                // may be null
+
+  // Of the present pass.
+  bool awaits_first_ = false;  // of the gradients of a reduced pass
+  Participation roll_;
+  Indices missing_;  // once all is started: what this rank has told of
+  SavedGradients saved_;
+
+  // By parameter, the gradients that the last pass has reduced in part, with
+  // their versions then.
+  std::unordered_map<std::size_t, SeenTensor> partly_reduced_;
+
+  std::optional<GradientHooks> hooks_;
 };
 
 }  // namespace lockstep

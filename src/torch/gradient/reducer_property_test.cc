@@ -207,7 +207,7 @@ void run_rank(const Plan& plan, const Group& group) {
     parameters.push_back(parameter.detach().clone().requires_grad_());
     named.push_back({std::to_string(named.size()), parameters.back()});
   }
-  const Reducer reducer(named, group, plan.options);
+  const auto reducer = Reducer::make(named, group, plan.options);
   Tensors expected(parameters.size());
   for (int step = 0; step < kStepsOfNet && !testing::Test::HasFailure();
        ++step) {
@@ -218,7 +218,7 @@ void run_rank(const Plan& plan, const Group& group) {
       }
     const auto losses = plan.losses(step, group->rank());
     for (std::size_t i = 0; i + 1 < losses.size(); ++i) {
-      const NoSync guard(reducer.intent());
+      const NoSync guard(reducer->policy());
       random_loss(parameters, plan.kind.uses, losses[i]).backward();
     }
     random_loss(parameters, plan.kind.uses, losses.back()).backward();

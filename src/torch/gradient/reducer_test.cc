@@ -23,8 +23,8 @@ TEST(Reducer, ReducesBucketsBeforeBackwardHasReachedTheFirstLayer) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const RecordingGroup recorded(group);
     Net net;
-    const Reducer reducer(named_parameters_of(net), recorded.group(),
-                          kBucketAParameter);
+    const auto reducer = Reducer::make(named_parameters_of(net),
+                                       recorded.group(), kBucketAParameter);
     net.first->weight.register_hook(
         [&](const at::Tensor&) { recorded.record("first layer"); });
     for (int step = 0; step < 3; ++step) {
@@ -42,7 +42,7 @@ TEST(Reducer, ReducesBucketsBeforeBackwardHasReachedTheFirstLayer) {
 TEST(Reducer, PutsTheAverageIntoGradWithoutAnotherCopy) {
   run_ranks(kBackend, 2, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters_of(net), group);
+    const auto reducer = Reducer::make(named_parameters_of(net), group);
     backward(net, *group, 0);  // the next pass has the buckets for good
     net.zero_grad();
     backward(net, *group, 1);
@@ -60,8 +60,8 @@ TEST(Reducer, PlansBucketsInRankZerosOrderOfArrivalAfterTheFirstStep) {
   run_ranks(kBackend, 2, [](const Group& group) {
     const RecordingGroup recorded(group);
     ParameterBag net;
-    const Reducer reducer(named_parameters_of(net), recorded.group(),
-                          kBucketAParameter);
+    const auto reducer = Reducer::make(named_parameters_of(net),
+                                       recorded.group(), kBucketAParameter);
     for (const char letter : {'a', 'b', 'c'})
       net[letter].register_hook([&, letter](const at::Tensor&) {
         recorded.record(std::string(1, letter));
@@ -91,7 +91,8 @@ TEST(Reducer, NamesAParameterWithoutGradientOnEveryRankAndGoesOn) {
   for (const ReducerOptions& options : {kBucketAParameter, ReducerOptions{}})
     run_ranks(kBackend, 3, [&](const Group& group) {
       ParameterBag net;
-      const Reducer reducer(named_parameters_of(net), group, options);
+      const auto reducer =
+          Reducer::make(named_parameters_of(net), group, options);
       for (int step = 0; step < 4; ++step) {
         net.zero_grad();
         const bool misses = step % 2 == 0 && group->rank() == 1;
@@ -114,7 +115,7 @@ TEST(Reducer, NamesAParameterWithoutGradientOnEveryRankAndGoesOn) {
 TEST(Reducer, ListsWhatEachRankMisses) {
   run_ranks(kBackend, 3, [](const Group& group) {
     ParameterBag net;
-    const Reducer reducer(named_parameters_of(net), group);
+    const auto reducer = Reducer::make(named_parameters_of(net), group);
     const auto pass = [&] {
       net.forward(group->rank() == 1 ? "ab" : "c", 1).backward();
     };
@@ -129,7 +130,8 @@ TEST(Reducer, ListsWhatEachRankMisses) {
 TEST(Reducer, EndsTheOthersWaitWhenBackwardThrowsOnOneRank) {
   run_ranks(kBackend, 2, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters_of(net), group, kBucketAParameter);
+    const auto reducer =
+        Reducer::make(named_parameters_of(net), group, kBucketAParameter);
     if (group->rank() == 1)
       net.first->weight.register_hook([](const at::Tensor& gradient) {
         throw std::runtime_error("a hook of the user's");
@@ -177,7 +179,7 @@ TEST(Reducer, KeepsTheHookThatWasThereAndCallsItFirst) {
     std::vector<double> notes;
     NotingHook::put_on(weight, notes);
     {
-      const Reducer reducer({{"weight", weight}}, group);
+      const auto reducer = Reducer::make({{"weight", weight}}, group);
       EXPECT_EQ(pass(), 6);
     }
     EXPECT_EQ(pass(), own);
@@ -190,24 +192,24 @@ TEST(Reducer, IsDisarmedWhenDestroyedBelowALaterHook) {
     const at::Tensor weight = wave({4}, 0).requires_grad_();
     std::vector<double> notes;
     {
-      const Reducer reducer({{"weight", weight}}, group);
+      const auto reducer = Reducer::make({{"weight", weight}}, group);
       NotingHook::put_on(weight, notes);
     }
     (weight * (group->rank() + 1)).sum().backward();
     EXPECT_EQ(weight.grad()[0].item<double>(), group->rank() + 1);
     EXPECT_THAT(notes, ElementsAre(4 * (group->rank() + 1)));
-    // And it no longer counts as reduced by any reducer.
-    EXPECT_NO_THROW(Reducer({{"weight", weight}}, group));
+    // And it no longer counts as reduced by any reducer->
+    EXPECT_NO_THROW(Reducer::make({{"weight", weight}}, group));
   });
 }
 
 TEST(Reducer, HooksNothingInAGroupOfOne) {
   run_ranks(kBackend, 1, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters_of(net), group);
+    const auto reducer = Reducer::make(named_parameters_of(net), group);
     for (const at::Tensor& parameter : net.parameters())
       EXPECT_EQ(torch::autograd::impl::post_acc_grad_hooks(parameter), nullptr);
-    EXPECT_EQ(reducer.bucket_count(), 0u);
+    EXPECT_EQ(reducer->bucket_count(), 0u);
     backward(net, *group);
     EXPECT_LE(
         largest_difference(gradients_of(net), gradients_of_one_process(1)), 0);
@@ -217,8 +219,8 @@ TEST(Reducer, HooksNothingInAGroupOfOne) {
 TEST(Reducer, LeavesGradInMemoryOfItsOwnWhenAskedTo) {
   run_ranks(kBackend, 2, [](const Group& group) {
     Net net;
-    const Reducer reducer(named_parameters_of(net), group,
-                          {.gradient_as_bucket_view = false});
+    const auto reducer = Reducer::make(named_parameters_of(net), group,
+                                       {.gradient_as_bucket_view = false});
     backward(net, *group, 0);
     const auto kept = gradients_of(net);
     net.zero_grad();
@@ -243,8 +245,9 @@ TEST(Reducer, GivesTheSameBitsOnEveryRankAndInEveryRun) {
   for (const int run : {0, 1})
     run_ranks(kBackend, 3, [&](const Group& group) {
       Net net;
-      const Reducer reducer(named_parameters_of(net), group,
-                            {.first_bucket_bytes = 64, .bucket_bytes = 128});
+      const auto reducer =
+          Reducer::make(named_parameters_of(net), group,
+                        {.first_bucket_bytes = 64, .bucket_bytes = 128});
       backward(net, *group);
       results[static_cast<std::size_t>(3 * run + group->rank())] =
           gradients_of(net);

@@ -107,14 +107,14 @@ void run_random_passes(const Group& group, std::uint64_t seed) {
   std::iota(everybody.begin(), everybody.end(), 0);
   const Group other = new_group(*group, everybody);
   std::vector<ParameterBag> bags(3);
-  std::vector<Reducer> reducers;
+  std::vector<std::shared_ptr<Reducer>> reducers;
   std::size_t bucket_bytes = 0;
   for (const auto& of : {group, other, group}) {
     const ReducerOptions options{.first_bucket_bytes = bucket_bytes,
                                  .bucket_bytes = bucket_bytes,
                                  .find_unused_parameters = true};
-    reducers.emplace_back(named_parameters_of(bags[reducers.size()]), of,
-                          options);
+    reducers.push_back(
+        Reducer::make(named_parameters_of(bags[reducers.size()]), of, options));
     bucket_bytes = bucket_bytes * 64 + 32;
   }
   Random random(seed);
@@ -157,9 +157,10 @@ void pass_over(std::vector<ParameterBag>& bags, const std::string& missing) {
 TEST(SeveralReducers, GoOnAfterAMissingGradient) {
   run_ranks(kBackend, 2, [](const Group& group) {
     std::vector<ParameterBag> bags(2);
-    std::vector<Reducer> reducers;
+    std::vector<std::shared_ptr<Reducer>> reducers;
     for (const ParameterBag& bag : bags)
-      reducers.emplace_back(named_parameters_of(bag), group, kBucketAParameter);
+      reducers.push_back(
+          Reducer::make(named_parameters_of(bag), group, kBucketAParameter));
     const std::vector<std::vector<std::string>> missing{
         {"0", ""}, {"", "1"}, {"0", "1"}, {"1", "0"}, {"01", "01"}};
     for (const auto& of_ranks : missing) {
@@ -186,14 +187,15 @@ TEST(SeveralReducers, MayHaveCommunicationHooks) {
   for (const bool post_local : {false, true})
     run_ranks(kBackend, 2, [&](const Group& group) {
       std::vector<ParameterBag> bags(2);
-      std::vector<Reducer> reducers;
+      std::vector<std::shared_ptr<Reducer>> reducers;
       for (const ParameterBag& bag : bags) {
-        reducers.emplace_back(named_parameters_of(bag), group,
-                              ReducerOptions{.first_bucket_bytes = 0,
-                                             .bucket_bytes = 0,
-                                             .find_unused_parameters = true});
-        reducers.back().register_comm_hook(post_local ? post_local_hook(group)
-                                                      : fp16_compress_hook());
+        reducers.push_back(
+            Reducer::make(named_parameters_of(bag), group,
+                          ReducerOptions{.first_bucket_bytes = 0,
+                                         .bucket_bytes = 0,
+                                         .find_unused_parameters = true}));
+        reducers.back()->register_comm_hook(post_local ? post_local_hook(group)
+                                                       : fp16_compress_hook());
       }
       for (int i = 0; i < 4; ++i) {
         for (ParameterBag& bag : bags) bag.zero_grad();
@@ -208,9 +210,10 @@ TEST(SeveralReducers, MayHaveCommunicationHooks) {
 TEST(SeveralReducers, AreAllGivenUpWithTheirPass) {
   run_ranks(kBackend, 2, [](const Group& group) {
     std::vector<ParameterBag> bags(2);
-    std::vector<Reducer> reducers;
+    std::vector<std::shared_ptr<Reducer>> reducers;
     for (const ParameterBag& bag : bags)
-      reducers.emplace_back(named_parameters_of(bag), group, kBucketAParameter);
+      reducers.push_back(
+          Reducer::make(named_parameters_of(bag), group, kBucketAParameter));
     if (group->rank() == 1) {
       EXPECT_THROW(pass_over(bags, ""), PeerFailure);
       return;

@@ -211,7 +211,7 @@ TEST(SparseGradients, MayHaveNoIndicesOnAnyRank) {
 TEST(SparseGradients, MayBeDenseOnSomeRanksOrInSomePasses) {
   run_ranks(kBackend, 3, [](const Group& group) {
     at::Tensor table = wave({6, 2}, 0).requires_grad_();
-    const Reducer reducer({{"table", table}}, group);
+    const auto reducer = Reducer::make({{"table", table}}, group);
     for (int pass = 0; pass < 6; ++pass) {
       table.mutable_grad().reset();
       // Dense everywhere at first; then sparse here and there.

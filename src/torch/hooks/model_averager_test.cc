@@ -112,8 +112,9 @@ TEST(PostLocalSgdHook, EndsTheWaitsInItsSubGroupWhenAPassEndsByAnException) {
   run_ranks(kBackend, 4, [](const Group& group) {
     const Group pair = split(*group, {.color = group->rank() / 2});
     ParameterBag bag("ab");
-    Reducer reducer(named_parameters_of(bag), group, kBucketAParameter);
-    reducer.register_comm_hook(std::make_shared<PostLocalSgdHook>(
+    const auto reducer =
+        Reducer::make(named_parameters_of(bag), group, kBucketAParameter);
+    reducer->register_comm_hook(std::make_shared<PostLocalSgdHook>(
         PostLocalSgdOptions{.subgroup = pair}));
     if (group->rank() == 1)
       bag['a'].register_hook(

@@ -132,8 +132,8 @@ TEST(PowerSgdHook, LeavesAloneWhatIsNotWorthCompressing) {
         {"zeros", torch::zeros({kRows, kColumns}).requires_grad_()},
         {"filters", torch::zeros({16, 8, 3, 3}).requires_grad_()},
         {"turned", torch::zeros({kRows, kColumns}).t().requires_grad_()}};
-    Reducer reducer(parameters, group);
-    reducer.register_comm_hook(hook);
+    const auto reducer = Reducer::make(parameters, group);
+    reducer->register_comm_hook(hook);
     at::Tensor loss = torch::zeros({});
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const at::Tensor& tensor = parameters[i].tensor;
@@ -179,10 +179,10 @@ TEST(PowerSgdHook, RemembersEachBucketAndEachMatrixOfOne) {
       for (const char* name : {"a", "b", "c"})
         parameters.push_back(
             {name, torch::zeros({kRows, kColumns}).requires_grad_()});
-      Reducer reducer(
+      const auto reducer = Reducer::make(
           parameters, group,
           {.first_bucket_bytes = bucket_bytes, .bucket_bytes = bucket_bytes});
-      reducer.register_comm_hook(hook_of({.start_iteration = 2}));
+      reducer->register_comm_hook(hook_of({.start_iteration = 2}));
       std::vector<at::Tensor> sums(3, torch::zeros({kRows, kColumns}));
       constexpr int kPasses = 60;
       for (int pass = 0; pass < kPasses; ++pass) {

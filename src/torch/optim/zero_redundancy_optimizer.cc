@@ -18,12 +18,8 @@
 #include "lockstep/comm/groups.h"
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/comm/group/group_core.h"
-#include "src/torch/compare/replica_watch.h"
-#include "src/torch/gradient/gradient_factor.h"
-#include "src/torch/optim/fused_sharded_step.h"
-#include "src/torch/optim/gradient_average.h"
 #include "src/torch/optim/gradient_norm.h"
-#include "src/torch/optim/optimizer_shard.h"
+#include "src/torch/optim/optimizer_shares.h"
 #include "src/torch/optim/shard_hook.h"
 #include "src/torch/tensor/module_tensors.h"
 
@@ -172,22 +168,24 @@ ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     const Groups& groups, const torch::optim::OptimizerOptions& defaults,
     const ZeroRedundancyOptimizerOptions& options)
     : Optimizer(groups, defaults.clone()),
-      group_(options.group ? options.group : default_group()),
-      shard_(make_shard(*group_, param_groups())),
-      tensors_(tensors_of(shard_->parameters())),
-      factor_(std::make_unique<GradientFactor>()),
-      watch_(std::make_unique<ReplicaWatch>(
-          options.compare_replicas_every, group_,
-          [shard = shard_.get()] { return named_tensors(*shard); })) {
-  if (options.averages_gradients) prepare_averages();
-}
+      shares_(std::make_unique<Shares>(param_groups(), options)) {}
 
 ZeroRedundancyOptimizer::~ZeroRedundancyOptimizer() = default;
 ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(
     ZeroRedundancyOptimizer&&) noexcept = default;
 
+ZeroRedundancyOptimizer::Shares::Shares(
+    const Groups& groups, const ZeroRedundancyOptimizerOptions& options)
+    : group_(options.group ? options.group : default_group()),
+      shard_(make_shard(*group_, groups)),
+      tensors_(tensors_of(shard_->parameters())),
+      watch_(options.compare_replicas_every, group_,
+             [shard = shard_.get()] { return named_tensors(*shard); }) {
+  if (options.averages_gradients) prepare_averages();
+}
+
 // For all parameters of the shard.
-void ZeroRedundancyOptimizer::prepare_averages() {
+void ZeroRedundancyOptimizer::Shares::prepare_averages() {
   average_ = std::make_unique<GradientAverage>(group_, shard_->parameters());
   one_pass_ = nullptr;
   if (group_->core().reduces_in_place() &&
@@ -197,26 +195,38 @@ void ZeroRedundancyOptimizer::prepare_averages() {
 
 void ZeroRedundancyOptimizer::add_param_group(
     const torch::optim::OptimizerParamGroup& group) {
+  shares_->check_accepts_groups();
+  Optimizer::add_param_group(group);
+  try {
+    shares_->add_parameters(param_groups());
+  } catch (...) {
+    param_groups().pop_back();
+    throw;
+  }
+}
+
+void ZeroRedundancyOptimizer::Shares::check_accepts_groups() const {
   if (gave_hook_)
     throw InvalidArgument(
         "ZeroRedundancyOptimizer: its gradient_hook() reduces only the "
         "gradients of its earlier parameters, not those of a new group"
         "\n  next:    make a new optimizer and a new DistributedDataParallel");
-  Optimizer::add_param_group(group);
-  try {
-    has_repeated_parameters(param_groups());  // a line of the log
-    check_same_parameters(*group_, param_groups());
-    shard_->add_parameters(param_groups());
-  } catch (...) {
-    param_groups().pop_back();
-    throw;
-  }
+}
+
+void ZeroRedundancyOptimizer::Shares::add_parameters(const Groups& groups) {
+  has_repeated_parameters(groups);  // a line of the log
+  check_same_parameters(*group_, groups);
+  shard_->add_parameters(groups);
   tensors_ = tensors_of(shard_->parameters());
   whole_.reset();
   if (average_) prepare_averages();
 }
 
 std::shared_ptr<CommHook> ZeroRedundancyOptimizer::gradient_hook() const {
+  return shares_->gradient_hook();
+}
+
+std::shared_ptr<CommHook> ZeroRedundancyOptimizer::Shares::gradient_hook() {
   if (average_)
     throw InvalidArgument(
         "a sharded optimizer that averages gradients in step() has no hook to "
@@ -235,44 +245,49 @@ at::Tensor ZeroRedundancyOptimizer::step(LossClosure closure) {
     loss = closure();
   }
   const c10::AutoGradMode no_grad(false);
-  const Settled settled = begin_step();
+  shares_->step(param_groups());
+  return loss;
+}
+
+void ZeroRedundancyOptimizer::Shares::step(const Groups& groups) {
+  const Settled settled = begin_step(groups);
   update_own_pieces(settled);
   exchange_pieces(settled);
   // The kernels and the peers write without autograd's knowledge.
   for (const auto& parameter : shard_->parameters())
     parameter.tensor.unsafeGetTensorImpl()->bump_version();
-  watch_->compare(*group_);  // behind all that may refuse a step
-  return loss;
+  watch_.compare(*group_);  // behind all that may refuse a step
 }
 
 // Checks all gradients, so that every rank throws and no rank waits for
 // another.
-void ZeroRedundancyOptimizer::check_gradients() const {
+void ZeroRedundancyOptimizer::Shares::check_gradients() const {
   for (const auto& parameter : shard_->parameters()) check_gradient(parameter);
 }
 
 // Local gradients may have changed on one rank only.
-void ZeroRedundancyOptimizer::agree_on_factor() {
-  if (!average_ || group_->size() == 1 || !factor_->is_asked()) return;
-  std::array first{static_cast<std::int64_t>(factor_->first_call(tensors_))};
+void ZeroRedundancyOptimizer::Shares::agree_on_factor() {
+  if (!average_ || group_->size() == 1 || !factor_.is_asked()) return;
+  std::array first{static_cast<std::int64_t>(factor_.first_call(tensors_))};
   group_
       ->all_reduce(view(std::span<std::int64_t>(first)), ReduceOp::kMax,
                    {.label = "which factors of gradients count"})
       .wait();
-  factor_->forget_before(static_cast<std::uint64_t>(first[0]));
+  factor_.forget_before(static_cast<std::uint64_t>(first[0]));
 }
 
 // Returns the settled parameters; the others have averages in .grad and are
 // updated piece by piece.
-ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
+ZeroRedundancyOptimizer::Shares::Settled
+ZeroRedundancyOptimizer::Shares::begin_step(const Groups& groups) {
   const bool averages = average_ && !average_->averaged();
   if (!averages) check_gradients();
   agree_on_factor();
   const double factor =
-      factor_->take(tensors_);  // before averaging changes gradients
+      factor_.take(tensors_);  // before averaging changes gradients
   Settled settled =
       averages ? average_->missing_everywhere() : without_gradients();
-  shard_->begin_step(param_groups(), factor);
+  shard_->begin_step(groups, factor);
   whole_.reset();
   begin_pieces(settled);
   if (averages && one_pass_) settled = one_pass_->run(std::move(settled));
@@ -281,20 +296,21 @@ ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::begin_step() {
 }
 
 // Parameters without gradients keep their values.
-ZeroRedundancyOptimizer::Settled ZeroRedundancyOptimizer::without_gradients()
-    const {
+ZeroRedundancyOptimizer::Shares::Settled
+ZeroRedundancyOptimizer::Shares::without_gradients() const {
   Settled settled;
   for (const auto& parameter : shard_->parameters())
     settled.push_back(parameter.tensor.grad().defined() ? 0 : 1);
   return settled;
 }
 
-void ZeroRedundancyOptimizer::begin_pieces(const Settled& settled) {
+void ZeroRedundancyOptimizer::Shares::begin_pieces(const Settled& settled) {
   for (std::size_t i = 0; i < shard_->pieces().size(); ++i)
     if (settled[shard_->pieces()[i].parameter] == 0) shard_->begin_piece(i);
 }
 
-void ZeroRedundancyOptimizer::update_own_pieces(const Settled& settled) {
+void ZeroRedundancyOptimizer::Shares::update_own_pieces(
+    const Settled& settled) {
   std::vector<OptimizerShard::PieceGradient> on_devices;
   for (std::size_t i = 0; i < shard_->pieces().size(); ++i) {
     const ShardPlan::Piece& piece = shard_->pieces()[i];
@@ -309,7 +325,7 @@ void ZeroRedundancyOptimizer::update_own_pieces(const Settled& settled) {
   shard_->update_on_devices(on_devices);
 }
 
-void ZeroRedundancyOptimizer::exchange_pieces(const Settled& settled) {
+void ZeroRedundancyOptimizer::Shares::exchange_pieces(const Settled& settled) {
   const auto size = static_cast<std::size_t>(group_->size());
   if (size == 1) return;
   std::vector<Work> works;
@@ -329,27 +345,36 @@ void ZeroRedundancyOptimizer::zero_grad(bool set_to_none) {
 }
 
 void ZeroRedundancyOptimizer::scale_gradients(double factor) {
-  factor_->scale(factor, tensors_);
+  shares_->factor().scale(factor, shares_->tensors());
 }
 
 double ZeroRedundancyOptimizer::take_scaling() {
-  return factor_->take(tensors_);
+  return shares_->factor().take(shares_->tensors());
 }
 
-void ZeroRedundancyOptimizer::forget_scaling() { factor_->forget(); }
+void ZeroRedundancyOptimizer::forget_scaling() { shares_->factor().forget(); }
 
 std::size_t ZeroRedundancyOptimizer::state_bytes() const {
-  return shard_->state_bytes();
+  return shares_->shard().state_bytes();
+}
+
+const OptimizerShard& ZeroRedundancyOptimizer::shard() const {
+  return shares_->shard();
 }
 
 double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
                                                double norm_type) {
+  return shares_->clip_grad_norm(max_norm, norm_type);
+}
+
+double ZeroRedundancyOptimizer::Shares::clip_grad_norm(double max_norm,
+                                                       double norm_type) {
   const c10::AutoGradMode no_grad(false);
   clip_coefficient(0,
                    max_norm);  // refuses an invalid norm before any rank waits
   check_norm_type(norm_type);
   agree_on_factor();
-  const double scale = factor_->scaled_by(tensors_);
+  const double scale = factor_.scaled_by(tensors_);
   if (average_ && !average_->averaged()) average_->average_all();
   check_gradients();
   std::vector<at::Tensor> own;
@@ -360,7 +385,7 @@ double ZeroRedundancyOptimizer::clip_grad_norm(double max_norm,
       own.push_back(OptimizerShard::part_of(gradient, piece));
   }
   const double norm = scale * norm_over_ranks(*group_, own, norm_type);
-  factor_->clip(clip_coefficient(norm, max_norm), tensors_);
+  factor_.clip(clip_coefficient(norm, max_norm), tensors_);
   return norm;
 }
 

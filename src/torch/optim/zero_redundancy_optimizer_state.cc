@@ -15,11 +15,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/torch/optimizers.h"
-#include "lockstep/torch/zero_redundancy_optimizer.h"
-#include "src/torch/gradient/gradient_factor.h"
-#include "src/torch/optim/fused_sharded_step.h"
-#include "src/torch/optim/gradient_average.h"
-#include "src/torch/optim/optimizer_shard.h"
+#include "src/torch/optim/optimizer_shares.h"
 
 namespace lockstep {
 namespace {
@@ -110,7 +106,7 @@ std::unique_ptr<Optimizer> ZeroRedundancyOptimizer::make_whole() const {
   return whole;
 }
 
-std::vector<std::byte> ZeroRedundancyOptimizer::pack() const {
+std::vector<std::byte> ZeroRedundancyOptimizer::Shares::pack() const {
   std::vector<std::byte> packed;
   for (const UpdateState& state : shard_->states()) {
     PieceHeader header{.step = state.step};
@@ -124,8 +120,10 @@ std::vector<std::byte> ZeroRedundancyOptimizer::pack() const {
   return packed;
 }
 
-void ZeroRedundancyOptimizer::unpack(std::span<const std::byte> packed,
-                                     std::size_t rank, Optimizer& whole) const {
+void ZeroRedundancyOptimizer::Shares::unpack(std::span<const std::byte> packed,
+                                             std::size_t rank,
+                                             const Groups& groups,
+                                             Optimizer& whole) const {
   Reader reader(packed);
   for (const auto& piece : shard_->plan().ranks[rank]) {
     PieceHeader header;
@@ -147,46 +145,49 @@ void ZeroRedundancyOptimizer::unpack(std::span<const std::byte> packed,
       reader.read(read.mutable_data_ptr(), read.nbytes());
       place.copy_(read);
     }
-    write_state(state, update_rule(param_groups_[parameter.group].options()),
-                kept);
+    write_state(state, update_rule(groups[parameter.group].options()), kept);
   }
 }
 
 void ZeroRedundancyOptimizer::consolidate_state_dict(int to) {
-  if (to < 0 || to >= group_->size())
+  ProcessGroup& group = shares_->group();
+  if (to < 0 || to >= group.size())
     throw InvalidArgument("consolidate_state_dict: there is no rank " +
                           std::to_string(to) + " in a group of " +
-                          std::to_string(group_->size()));
+                          std::to_string(group.size()));
   const c10::AutoGradMode no_grad(false);
-  const bool gathers = group_->rank() == to;
-  whole_ = gathers ? make_whole() : nullptr;
-  for (int rank = 0; rank < group_->size(); ++rank) {
-    const bool own = rank == group_->rank();
+  const bool gathers = group.rank() == to;
+  shares_->set_whole(nullptr);
+  auto whole = gathers ? make_whole() : nullptr;
+  for (int rank = 0; rank < group.size(); ++rank) {
     std::vector<std::byte> packed;
-    if (own) packed = pack();
-    if (rank != to) packed = move_bytes(*group_, packed, rank, to);
-    if (gathers) unpack(packed, static_cast<std::size_t>(rank), *whole_);
+    if (rank == group.rank()) packed = shares_->pack();
+    if (rank != to) packed = move_bytes(group, packed, rank, to);
+    if (gathers)
+      shares_->unpack(packed, static_cast<std::size_t>(rank), param_groups_,
+                      *whole);
   }
+  shares_->set_whole(std::move(whole));
 }
 
 const Optimizer& ZeroRedundancyOptimizer::state_dict() const {
-  if (!whole_)
-    throw InvalidArgument(
-        "the state of the optimizer is in shards: rank " +
-        std::to_string(group_->rank()) + " of " +
-        std::to_string(group_->size()) +
-        " has only its own part"
-        "\n  next:    call consolidate_state_dict() on every rank after the "
-        "last step, then save on the rank that it names");
-  return *whole_;
+  if (const Optimizer* const whole = shares_->whole()) return *whole;
+  const ProcessGroup& group = shares_->group();
+  throw InvalidArgument(
+      "the state of the optimizer is in shards: rank " +
+      std::to_string(group.rank()) + " of " + std::to_string(group.size()) +
+      " has only its own part"
+      "\n  next:    call consolidate_state_dict() on every rank after the "
+      "last step, then save on the rank that it names");
 }
 
 void ZeroRedundancyOptimizer::load_state_dict(const Optimizer& whole) {
   check_same_kind(*this, whole);
+  OptimizerShard& shard = shares_->shard();
   const c10::AutoGradMode no_grad(false);
-  for (std::size_t i = 0; i < shard_->pieces().size(); ++i) {
-    const ShardPlan::Piece& piece = shard_->pieces()[i];
-    const auto& parameter = shard_->parameters()[piece.parameter];
+  for (std::size_t i = 0; i < shard.pieces().size(); ++i) {
+    const ShardPlan::Piece& piece = shard.pieces()[i];
+    const auto& parameter = shard.parameters()[piece.parameter];
     const at::Tensor& theirs =
         whole.param_groups()[parameter.group].params()[parameter.index];
     const auto found = whole.state().find(theirs.unsafeGetTensorImpl());
@@ -196,20 +197,21 @@ void ZeroRedundancyOptimizer::load_state_dict(const Optimizer& whole) {
       if (numbers.defined())
         numbers = OptimizerShard::part_of(state_for(parameter, numbers), piece)
                       .clone();
-    shard_->set_state(i, std::move(state));
+    shard.set_state(i, std::move(state));
   }
   for (std::size_t i = 0; i < param_groups_.size(); ++i)
     param_groups_[i].set_options(whole.param_groups()[i].options().clone());
-  whole_.reset();
+  shares_->set_whole(nullptr);
 }
 
 void load_shard(ZeroRedundancyOptimizer& optimizer,
                 std::vector<UpdateState> states) {
-  LOCKSTEP_CHECK(states.size() == optimizer.shard_->pieces().size(),
+  OptimizerShard& shard = optimizer.shares_->shard();
+  LOCKSTEP_CHECK(states.size() == shard.pieces().size(),
                  "the state of another shard");
   for (std::size_t i = 0; i < states.size(); ++i)
-    optimizer.shard_->set_state(i, std::move(states[i]));
-  optimizer.whole_.reset();
+    shard.set_state(i, std::move(states[i]));
+  optimizer.shares_->set_whole(nullptr);
 }
 
 void ZeroRedundancyOptimizer::save(

@@ -50,11 +50,11 @@ TEST(LazyClone, IsMadeBeforePeersWriteToIt) {
 TEST(LazyClone, OfAGradientKeepsItsNumbersWhenThatIsReduced) {
   run_ranks(kBackend, 2, [](const Group& group) {
     at::Tensor weight = torch::zeros({kHeapElements}).requires_grad_();
-    const Reducer reducer({{"weight", weight}}, group);
+    const auto reducer = Reducer::make({{"weight", weight}}, group);
     const auto pass = [&] { (weight * (group->rank() + 1)).sum().backward(); };
     at::Tensor kept;
     {
-      const NoSync local(reducer.intent());
+      const NoSync local(reducer->policy());
       pass();
       kept = at::_lazy_clone(weight.grad());
     }

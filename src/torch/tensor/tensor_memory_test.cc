@@ -213,8 +213,8 @@ TEST(HardGradients, AreReducedAsPlainOnes) {
         const bool large = i % 4 == 0;
         const at::Tensor values = plain_values(random, large);
         const at::Tensor parameter = at::zeros(values.sizes()).requires_grad_();
-        const Reducer reducer({{"p", parameter}}, group,
-                              {.gradient_as_bucket_view = as_view});
+        const auto reducer = Reducer::make(
+            {{"p", parameter}}, group, {.gradient_as_bucket_view = as_view});
         // Each rank disguises differently; zeros and repeated numbers have ways
         // of their own.
         Random own(seed + static_cast<std::uint64_t>(1000 * i) +

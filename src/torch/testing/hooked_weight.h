@@ -16,8 +16,8 @@ class HookedWeight {
   HookedWeight(const Group& group, at::IntArrayRef sizes,
                std::shared_ptr<CommHook> hook)
       : tensor_(torch::zeros(sizes).requires_grad_()),
-        reducer_({{"weight", tensor_}}, group) {
-    reducer_.register_comm_hook(std::move(hook));
+        reducer_(Reducer::make({{"weight", tensor_}}, group)) {
+    reducer_->register_comm_hook(std::move(hook));
   }
 
   // The result of `gradient` in a pass.
@@ -29,7 +29,7 @@ class HookedWeight {
 
  private:
   at::Tensor tensor_;
-  Reducer reducer_;
+  std::shared_ptr<Reducer> reducer_;
 };
 
 }  // namespace lockstep

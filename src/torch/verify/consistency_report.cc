@@ -2,10 +2,16 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <memory>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <string_view>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/groups.h"
@@ -14,11 +20,24 @@
 #include "lockstep/torch/tensor_collectives.h"
 #include "src/base/suggest.h"
 #include "src/torch/compare/replica_difference.h"
+#include "src/torch/verify/consistency_causes.h"
 #include "src/torch/verify/consistency_table.h"
 #include "src/torch/verify/gradient_fingerprints.h"
 
 namespace lockstep {
 namespace {
+
+// The hashes of this rank that are compared with the others'.
+struct OwnHashes {
+  std::optional<GradientFingerprints> gradients{};
+  // Of this step; zero where the program passed nothing.
+  Fingerprint data{}, outputs{}, loss{};
+  bool outputs_are_finite = true;
+  bool loss_is_finite = true;
+  // Before the step; of buffers one each.
+  Fingerprint weights{};
+  std::vector<Fingerprint> buffers{};
+};
 
 Fingerprint total_of(const NamedTensorList& tensors) {
   return fingerprint_of(std::span<const Fingerprint>(fingerprints_of(tensors)));
@@ -73,13 +92,73 @@ std::unordered_set<const c10::TensorImpl*> synchronized_buffers(
 
 }  // namespace
 
-ConsistencyReport::ConsistencyReport(
-    std::shared_ptr<const torch::nn::Module> module,
-    const ConsistencyReportOptions& options)
+// What the report does at each call. It measures, on all ranks alike, and keeps
+// the rows and the verdict; consistency_causes.h has the words, and
+// consistency_table.h the table.
+class ConsistencyReport::Watch {
+ public:
+  Watch(std::shared_ptr<const torch::nn::Module> module,
+        const ConsistencyReportOptions& options);
+
+  void data(const at::Tensor& input);
+  void outputs(const at::Tensor& output);
+  void loss(const at::Tensor& loss);
+  void gradients();
+  void step_done();
+
+  bool done() const { return step_ > options_.steps; }
+  const std::optional<ConsistencyVerdict>& verdict() const { return verdict_; }
+  const std::vector<ConsistencyRow>& rows() const { return rows_; }
+  std::string take_text() { return std::exchange(text_, ""); }
+
+ private:
+  bool add(std::string what, Expected must,
+           const std::vector<Fingerprint>& by_rank);
+  void accuse(const ConsistencyCause& cause);
+  // As accuse(), of values that are equal. If they are not finite on some rank,
+  // the cause is that training has diverged. A collective.
+  void accuse_of_equal(const ConsistencyCause& cause, bool own_are_finite);
+  // The ranks on which `own` is true. A collective.
+  std::vector<int> ranks_that(bool own);
+  // Whether it is true on all.
+  bool everywhere(bool own) {
+    return std::ssize(ranks_that(own)) == group_->size();
+  }
+
+  void compare_start();
+  void compare_pass();
+  void compare_wrapped();
+  void compare_weights();
+  void compare_buffers();
+  void compare_random_numbers();
+  Unreduced find_unreduced(const ReplicaDifference& difference);
+  void keep_heads_of_gradients();
+  std::string shown_values();
+  std::string note_on_wrapping() const;
+  void end_step();
+
+  std::shared_ptr<const torch::nn::Module> module_;
+  std::shared_ptr<ProcessGroup> group_;
+  ConsistencyReportOptions options_;
+  std::int64_t step_ = 0;    // the current one; 0 before the first
+  NamedTensorList trained_;  // parameters that require a gradient
+  OwnHashes own_;
+  bool pass_compared_ = false;  // data, outputs and loss of this step
+  std::vector<at::Tensor> reduced_heads_;  // of shown parameters' gradients
+
+  bool weights_were_equal_ = true;
+  bool began_apart_ = false;  // initial weights differed
+
+  std::vector<ConsistencyRow> rows_;
+  std::optional<ConsistencyVerdict> verdict_;
+  std::string text_;
+};
+
+ConsistencyReport::Watch::Watch(std::shared_ptr<const torch::nn::Module> module,
+                                const ConsistencyReportOptions& options)
     : module_(std::move(module)),
       group_(options.group ? options.group : default_group()),
-      options_(options),
-      own_(std::make_unique<OwnHashes>()) {
+      options_(options) {
   if (!module_) throw InvalidArgument("ConsistencyReport: the module is null");
   if (options.steps < 1 || options.show_elements < 1)
     throw InvalidArgument(
@@ -95,67 +174,80 @@ ConsistencyReport::ConsistencyReport(
     tensors.push_back(item.value());
   }
   check_names(options.show, trained_);
-  own_->gradients.emplace(tensors,
-                          options.show.empty() ? 0 : options.show_elements);
+  own_.gradients.emplace(tensors,
+                         options.show.empty() ? 0 : options.show_elements);
   compare_start();
 }
 
-ConsistencyReport::~ConsistencyReport() = default;
-
-bool ConsistencyReport::add(std::string what, Expected must,
-                            const std::vector<Fingerprint>& by_rank) {
+bool ConsistencyReport::Watch::add(std::string what, Expected must,
+                                   const std::vector<Fingerprint>& by_rank) {
   rows_.push_back(compare(std::move(what), must, by_rank));
   rows_.back().step = step_;
   return rows_.back().right;
 }
 
-void ConsistencyReport::compare_start() {
+// The row added last is the first wrong one; later ones are consequences.
+void ConsistencyReport::Watch::accuse(const ConsistencyCause& cause) {
+  if (verdict_) return;
+  verdict_ = {.step = step_,
+              .what = rows_.back().what,
+              .where = cause.where,
+              .likely = cause.likely,
+              .next = cause.next};
+}
+
+void ConsistencyReport::Watch::accuse_of_equal(const ConsistencyCause& cause,
+                                               bool own_are_finite) {
+  accuse(ranks_that(!own_are_finite).empty() ? cause : diverged(cause));
+}
+
+std::vector<int> ConsistencyReport::Watch::ranks_that(bool own) {
+  const auto flags = gather(*group_, Fingerprint{.low = own, .high = 0});
+  std::vector<int> ranks;
+  for (int rank = 0; rank < group_->size(); ++rank)
+    if (flags[static_cast<std::size_t>(rank)].low != 0) ranks.push_back(rank);
+  return ranks;
+}
+
+void ConsistencyReport::Watch::compare_start() {
   const NamedTensorList parameters = module_->named_parameters().pairs();
-  own_->weights = total_of(parameters);
+  own_.weights = total_of(parameters);
   weights_were_equal_ = add("initial weights", options_.initial_weights,
-                            gather(*group_, own_->weights));
+                            gather(*group_, own_.weights));
   began_apart_ = group_->size() > 1 && rows_.back().found != "equal";
   if (!weights_were_equal_)
-    accuse(describe(*find_difference(*group_, parameters)),
-           "the module was not wrapped yet, or weights were loaded or changed "
-           "on some ranks after it was",
-           "wrap it in DistributedDataParallel, which copies rank 0's to all "
-           "ranks, and load weights before that or on every rank; for a "
-           "report that begins before, set .initial_weights = "
-           "Expected::kEither");
+    accuse(initial_weights_differ(*find_difference(*group_, parameters)));
   const NamedTensorList buffers = module_->named_buffers().pairs();
-  own_->buffers = fingerprints_of(buffers);
+  own_.buffers = fingerprints_of(buffers);
   if (!buffers.empty() && !add("initial buffers", options_.initial_weights,
                                gather(*group_, total_of(buffers))))
-    accuse(describe(*find_difference(*group_, buffers)),
-           "buffers were set on some ranks after the module was wrapped",
-           "set them before, or on every rank");
+    accuse(initial_buffers_differ(*find_difference(*group_, buffers)));
   compare_random_numbers();
   end_step();
 }
 
-void ConsistencyReport::data(const at::Tensor& input) {
-  if (!done()) append(own_->data, input);
+void ConsistencyReport::Watch::data(const at::Tensor& input) {
+  if (!done()) append(own_.data, input);
 }
 
-void ConsistencyReport::outputs(const at::Tensor& output) {
+void ConsistencyReport::Watch::outputs(const at::Tensor& output) {
   if (done()) return;
-  append(own_->outputs, output);
-  own_->outputs_are_finite = own_->outputs_are_finite && all_finite(output);
+  append(own_.outputs, output);
+  own_.outputs_are_finite = own_.outputs_are_finite && all_finite(output);
 }
 
-void ConsistencyReport::loss(const at::Tensor& loss) {
+void ConsistencyReport::Watch::loss(const at::Tensor& loss) {
   if (done()) return;
-  append(own_->loss, loss);
-  own_->loss_is_finite = own_->loss_is_finite && all_finite(loss);
+  append(own_.loss, loss);
+  own_.loss_is_finite = own_.loss_is_finite && all_finite(loss);
 }
 
-void ConsistencyReport::gradients() {
+void ConsistencyReport::Watch::gradients() {
   if (done()) return;
   compare_wrapped();
   compare_pass();
   const auto own = gather(*group_, fingerprint_of(std::span<const Fingerprint>(
-                                       own_->gradients->fingerprints())));
+                                       own_.gradients->fingerprints())));
   const Expected different = options_.data == Expected::kDifferent
                                  ? Expected::kDifferent
                                  : Expected::kEither;
@@ -163,26 +255,21 @@ void ConsistencyReport::gradients() {
   for (const auto& [name, tensor] : trained_)
     reduced.emplace_back(name, tensor.grad());
   if (!add("gradients of each rank", different, own))
-    accuse_of_equal(
-        equal_ranks(own) + " have computed the same gradients",
-        std::ranges::all_of(reduced, all_finite,
-                            &NamedTensorList::value_type::second),
-        "the loss does not depend on the data, or the same batch was passed "
-        "twice",
-        "check what the loss is computed from");
+    accuse_of_equal(same_gradients(equal_ranks(own)),
+                    std::ranges::all_of(reduced, all_finite,
+                                        &NamedTensorList::value_type::second));
   const auto averaged = gather(*group_, total_of(reduced));
   if (!add("gradients, reduced", options_.reduced_gradients, averaged)) {
     if (options_.reduced_gradients == Expected::kDifferent)
-      accuse(equal_ranks(averaged) + " have the same gradients",
-             "something averages them, but each rank should step on its own",
-             "remove the averaging, or expect equal gradients");
+      accuse(same_reduced_gradients(equal_ranks(averaged)));
     else if (const auto difference = find_difference(*group_, reduced))
-      explain_gradients(*difference);
+      accuse(
+          reduced_gradients_differ(*difference, find_unreduced(*difference)));
   }
   keep_heads_of_gradients();
 }
 
-void ConsistencyReport::step_done() {
+void ConsistencyReport::Watch::step_done() {
   if (done()) return;
   compare_pass();
   compare_weights();
@@ -192,46 +279,96 @@ void ConsistencyReport::step_done() {
   end_step();
 }
 
-// Compares the weights before the optimizer's first step.
-void ConsistencyReport::compare_wrapped() {
-  if (step_ != 1 || options_.initial_weights == Expected::kEqual) return;
-  const NamedTensorList parameters = module_->named_parameters().pairs();
-  own_->weights = total_of(parameters);
-  weights_were_equal_ =
-      add("weights, wrapped", Expected::kEqual, gather(*group_, own_->weights));
-  if (!weights_were_equal_)
-    accuse(describe(*find_difference(*group_, parameters)),
-           "the module was not wrapped before the first step, or weights were "
-           "loaded or changed on some ranks after it was",
-           "wrap it in DistributedDataParallel, which copies rank 0's to all "
-           "ranks, and load weights before that or on every rank");
+// Data, outputs and loss; once per step.
+void ConsistencyReport::Watch::compare_pass() {
+  if (pass_compared_) return;
+  pass_compared_ = true;
+  const auto told = [](const std::vector<Fingerprint>& by_rank) {
+    return std::ranges::any_of(
+        by_rank, [](const Fingerprint& one) { return one != Fingerprint(); });
+  };
+  const auto data = gather(*group_, own_.data);
+  if (told(data) && !add("data", options_.data, data))
+    accuse(options_.data == Expected::kDifferent
+               ? same_samples(equal_ranks(data))
+               : other_samples());
+  const Expected expected = options_.data == Expected::kDifferent
+                                ? Expected::kDifferent
+                                : Expected::kEither;
+  const auto outputs = gather(*group_, own_.outputs);
+  bool outputs_differ = false;
+  if (told(outputs)) {
+    outputs_differ = add("outputs", expected, outputs);
+    if (!outputs_differ)
+      accuse_of_equal(same_outputs(equal_ranks(outputs)),
+                      own_.outputs_are_finite);
+  }
+  const auto loss = gather(*group_, own_.loss);
+  if (!told(loss) || add("loss", expected, loss)) return;
+  if (outputs_differ) {  // two numbers may be equal by chance
+    rows_.back().must = Expected::kEither;
+    rows_.back().right = true;
+    return;
+  }
+  accuse_of_equal(same_loss(equal_ranks(loss)), own_.loss_is_finite);
 }
 
-void ConsistencyReport::compare_weights() {
+Unreduced ConsistencyReport::Watch::find_unreduced(
+    const ReplicaDifference& difference) {
+  bool all = true;
+  bool this_one = false;
+  for (std::size_t i = 0; i < trained_.size(); ++i) {
+    const auto& [name, tensor] = trained_[i];
+    const bool unreduced =
+        fingerprint_of(tensor.grad()) == own_.gradients->unreduced()[i];
+    all = all && unreduced;
+    if (name == difference.tensor) this_one = unreduced;
+  }
+  const bool all_everywhere = everywhere(all);
+  const bool this_everywhere = everywhere(this_one);
+  if (all_everywhere) return Unreduced::kAll;
+  return this_everywhere ? Unreduced::kThis : Unreduced::kNone;
+}
+
+// Compares the weights before the optimizer's first step.
+void ConsistencyReport::Watch::compare_wrapped() {
+  if (step_ != 1 || options_.initial_weights == Expected::kEqual) return;
+  const NamedTensorList parameters = module_->named_parameters().pairs();
+  own_.weights = total_of(parameters);
+  weights_were_equal_ =
+      add("weights, wrapped", Expected::kEqual, gather(*group_, own_.weights));
+  if (!weights_were_equal_)
+    accuse(wrapped_weights_differ(*find_difference(*group_, parameters)));
+}
+
+void ConsistencyReport::Watch::compare_weights() {
   const NamedTensorList parameters = module_->named_parameters().pairs();
   const Fingerprint own = total_of(parameters);
   const bool equal =
       add("updated weights", Expected::kEqual, gather(*group_, own));
   if (!equal) {
-    const auto unchanged = ranks_that(own == own_->weights);
-    explain_weights(*find_difference(*group_, parameters), unchanged);
+    const auto unchanged = ranks_that(own == own_.weights);
+    const auto difference = find_difference(*group_, parameters);
+    accuse(weights_were_equal_
+               ? updated_weights_differ(*difference, unchanged, group_->size())
+               : weights_differed_before(*difference));
   }
-  own_->weights = own;
+  own_.weights = own;
   weights_were_equal_ = equal;
 }
 
 // Running statistics of a rank's own samples may differ until rank 0's are
 // broadcast before the next pass. Rank 0's buffers show what passes write,
 // since no broadcast changes them.
-void ConsistencyReport::compare_buffers() {
+void ConsistencyReport::Watch::compare_buffers() {
   const NamedTensorList buffers = module_->named_buffers().pairs();
   if (buffers.empty()) return;
   const std::vector<Fingerprint> now = fingerprints_of(buffers);
   std::vector<Fingerprint> written(now.size());
   for (std::size_t i = 0; i < now.size(); ++i)
-    written[i].low = now[i] != own_->buffers[i];
+    written[i].low = now[i] != own_.buffers[i];
   const std::vector<Fingerprint> flags = gather_lists(*group_, written);
-  own_->buffers = now;
+  own_.buffers = now;
   const auto synchronized = synchronized_buffers(*module_);
   NamedTensorList shared, own;
   for (std::size_t i = 0; i < buffers.size(); ++i) {
@@ -242,22 +379,18 @@ void ConsistencyReport::compare_buffers() {
   }
   if (!shared.empty() &&
       !add("buffers", Expected::kEqual, gather(*group_, total_of(shared))))
-    accuse(describe(*find_difference(*group_, shared)),
-           "it was set on some ranks after the module was wrapped, and nothing "
-           "broadcasts it: broadcast_buffers is false, or forward() of the "
-           "module was called, not of its wrapper",
-           "set it on every rank, or leave broadcast_buffers at true");
+    accuse(buffers_differ(*find_difference(*group_, shared)));
   if (!own.empty())
     add("statistics of own samples", Expected::kEither,
         gather(*group_, total_of(own)));
 }
 
-void ConsistencyReport::compare_random_numbers() {
+void ConsistencyReport::Watch::compare_random_numbers() {
   add("random number generator", Expected::kEither,
       gather(*group_, fingerprint_of_random_numbers()));
 }
 
-void ConsistencyReport::keep_heads_of_gradients() {
+void ConsistencyReport::Watch::keep_heads_of_gradients() {
   reduced_heads_.clear();
   for (const std::string& name : options_.show) {
     const at::Tensor gradient = tensor_named(trained_, name).grad();
@@ -267,7 +400,7 @@ void ConsistencyReport::keep_heads_of_gradients() {
   }
 }
 
-std::string ConsistencyReport::shown_values() {
+std::string ConsistencyReport::Watch::shown_values() {
   std::vector<ValuesRow> table;
   const std::int64_t most = options_.show_elements;
   const auto show = [&](const std::string& what, const at::Tensor& tensor) {
@@ -294,40 +427,61 @@ std::string ConsistencyReport::shown_values() {
     const auto at =
         std::ranges::find(trained_, name, &NamedTensorList::value_type::first);
     show(name, at->second);
-    show(
-        name + ", gradient of each rank",
-        own_->gradients->head(static_cast<std::size_t>(at - trained_.begin())));
+    show(name + ", gradient of each rank",
+         own_.gradients->head(static_cast<std::size_t>(at - trained_.begin())));
     show(name + ", gradient, reduced",
          i < reduced_heads_.size() ? reduced_heads_[i] : at::Tensor());
   }
   return table_of(table, step_);
 }
 
-void ConsistencyReport::end_step() {
+void ConsistencyReport::Watch::end_step() {
   const bool accused = verdict_ && verdict_->step == step_;
   if (accused || step_ == options_.steps)
     text_ += table_of(rows_, group_->size()) + note_on_wrapping();
   if (accused) text_ += text_of(*verdict_) + "\n";
-  own_->data = own_->outputs = own_->loss = Fingerprint();
-  own_->outputs_are_finite = own_->loss_is_finite = true;
+  own_.data = own_.outputs = own_.loss = Fingerprint();
+  own_.outputs_are_finite = own_.loss_is_finite = true;
   pass_compared_ = false;
   reduced_heads_.clear();
-  own_->gradients->clear();
+  own_.gradients->clear();
   ++step_;
   if (!done()) return;
-  own_->gradients.reset();
-  if (consistent())
+  own_.gradients.reset();
+  if (!verdict_)
     text_ += "verdict: the ranks are consistent, as far as step " +
              std::to_string(options_.steps) + "\n";
 }
 
 // A note where initial weights differed before wrapping made them equal.
-std::string ConsistencyReport::note_on_wrapping() const {
-  if (step_ == 0 || !began_apart_ || !consistent()) return "";
+std::string ConsistencyReport::Watch::note_on_wrapping() const {
+  if (step_ == 0 || !began_apart_ || verdict_) return "";
   return "initial weights differed: wrapping the module copied rank 0's to "
          "all ranks\n";
 }
 
-std::string ConsistencyReport::take_text() { return std::exchange(text_, ""); }
+ConsistencyReport::ConsistencyReport(
+    std::shared_ptr<const torch::nn::Module> module,
+    const ConsistencyReportOptions& options)
+    : watch_(std::make_unique<Watch>(std::move(module), options)) {}
+
+ConsistencyReport::~ConsistencyReport() = default;
+
+void ConsistencyReport::data(const at::Tensor& input) { watch_->data(input); }
+void ConsistencyReport::outputs(const at::Tensor& output) {
+  watch_->outputs(output);
+}
+void ConsistencyReport::loss(const at::Tensor& loss) { watch_->loss(loss); }
+void ConsistencyReport::gradients() { watch_->gradients(); }
+void ConsistencyReport::step_done() { watch_->step_done(); }
+
+bool ConsistencyReport::done() const { return watch_->done(); }
+const std::optional<ConsistencyVerdict>& ConsistencyReport::verdict() const {
+  return watch_->verdict();
+}
+const std::vector<ConsistencyRow>& ConsistencyReport::rows() const {
+  return watch_->rows();
+}
+std::string ConsistencyReport::take_text() { return watch_->take_text(); }
 
 }  // namespace lockstep

@@ -11,7 +11,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "src/torch/compare/fingerprint.h"
@@ -48,18 +47,6 @@ class GradientFingerprints {
   struct State;
   std::shared_ptr<State> state_;
   std::vector<unsigned> hooks_;  // one per parameter
-};
-
-// The hashes of this rank that a ConsistencyReport compares with the others'.
-struct OwnHashes {
-  std::optional<GradientFingerprints> gradients{};
-  // Of this step; zero where the program passed nothing.
-  Fingerprint data{}, outputs{}, loss{};
-  bool outputs_are_finite = true;
-  bool loss_is_finite = true;
-  // Before the step; of buffers one each.
-  Fingerprint weights{};
-  std::vector<Fingerprint> buffers{};
 };
 
 }  // namespace lockstep

@@ -166,14 +166,14 @@ PassesPerStep::PassesPerStep(std::vector<NamedParameter> parameters,
                              const std::shared_ptr<ProcessGroup>& group,
                              const ReducerOptions& options, int passes)
     : count_(std::make_shared<Count>(parameters, options.op, passes)),
-      reducer_(std::make_shared<Reducer>(parameters, group, options)),
+      reducer_(Reducer::make(parameters, group, options)),
       alone_(group->size() == 1),
       as_joined_(std::make_shared<TakesPartAsJoined>(count_, reducer_, group,
                                                      tensors_of(parameters))) {
   auto announcements = JoinAnnouncements::of(group);
   const std::int64_t number = announcements->enroll(as_joined_);
   count_->announce_to(std::move(announcements), number);
-  reducer_->decide_passes_by(count_);
+  reducer_->count_passes_by(count_);
 }
 
 bool PassesPerStep::are_synchronized() const {

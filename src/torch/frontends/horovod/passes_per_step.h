@@ -45,7 +45,7 @@ class PassesPerStep {
   void begin_anew() { count_->begin_anew(); }
 
  private:
-  class Count final : public PassRule {
+  class Count final : public PassCounter {
    public:
     Count(const std::vector<NamedParameter>& parameters, ReduceOp op,
           int passes);
