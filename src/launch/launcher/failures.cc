@@ -23,11 +23,13 @@ bool Launcher::note_failures() {
     any = true;
     workers().all()[place]->drain();
     // Read first: a worker in its place starts without its files.
-    Death death = death_of(local);
+    const Death death = death_of(local);
+    exceptions_[local] = read_worker_exception(
+        exception_file(options_.job, workers().all()[place]->rank()));
     if (elastic_ && phase_ == Phase::kRunning &&
         elastic_->goes_on_without(local, failure_of(death)))
       continue;
-    deaths_.add(std::move(death));
+    deaths_.add(death);
   }
   if (elastic_)
     for (const int local : ended_well) elastic_->note_good_end(local);
@@ -37,14 +39,12 @@ bool Launcher::note_failures() {
 Death Launcher::death_of(int local_rank) const {
   const Worker& worker = *workers().all()[static_cast<std::size_t>(local_rank)];
   // In a job that re-forms in place, ranks change: notes name another number.
-  return {
-      .local_rank = local_rank,
-      .when = std::chrono::steady_clock::now(),
-      .end = {.rank = elastic_ ? -1 : worker.rank(),
-              .status = worker.process().last_status(),
-              .note = read_fault_note(fault_file(options_.job, worker.rank()))},
-      .exception =
-          read_worker_exception(exception_file(options_.job, worker.rank()))};
+  return {.id = local_rank,
+          .when = std::chrono::steady_clock::now(),
+          .end = {.rank = elastic_ ? -1 : worker.rank(),
+                  .status = worker.process().last_status(),
+                  .note = read_fault_note(
+                      fault_file(options_.job, worker.rank()))}};
 }
 
 // Where the others were to go on without a rank and could not, as in a program
@@ -58,7 +58,7 @@ WorkerFailure Launcher::cause() const {
 }
 
 WorkerFailure Launcher::failure_of(const Death& death) const {
-  const auto place = static_cast<std::size_t>(death.local_rank);
+  const auto place = static_cast<std::size_t>(death.id);
   const Worker& worker = *workers().all()[place];
   const std::chrono::duration<double> lived = death.when - started_;
   return {.rank = worker.rank(),
@@ -74,7 +74,7 @@ WorkerFailure Launcher::failure_of(const Death& death) const {
           .log_path = worker.whole_log(),
           .record_folder = {},
           .oom_kills = oom_kills(),
-          .exception = death.exception};
+          .exception = exceptions_.at(death.id)};
 }
 
 // Since the job began.
