@@ -1,7 +1,6 @@
 // The launcher's notes of failed workers, and its report at the end of a job.
 #include <fmt/format.h>
 
-#include <csignal>
 #include <sstream>
 #include <utility>
 
@@ -63,7 +62,7 @@ WorkerFailure Launcher::failure_of(const Death& death) const {
   const std::chrono::duration<double> lived = death.when - started_;
   return {.rank = worker.rank(),
           .workers = world_size_of(options_.job),
-          .lost_a_peer = death.end.note.has_value(),
+          .kind = kind_of(death.end),
           .pid = worker.process().pid(),
           .status = death.end.status,
           .seconds = lived.count(),
@@ -90,10 +89,8 @@ std::optional<OomKills> Launcher::oom_kills() const {
 // ended by itself and has said why, they only say that the others missed it.
 // Standard output, such as its losses, does not say why.
 bool Launcher::records_add_to(const WorkerFailure& failure) const {
-  const int signal = failure.status.signal;
-  const bool ended_itself = signal == 0 || signal == SIGABRT;
   const bool said_why = failure.exception || failure.has_error_lines;
-  if (!ended_itself || failure.lost_a_peer || !said_why) return true;
+  if (failure.kind != EndKind::kByItself || !said_why) return true;
   return have_errors_beside_loss_of(failure.rank, options_.job.dump_directory);
 }
 
