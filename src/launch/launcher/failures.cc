@@ -102,12 +102,14 @@ void Launcher::keep_failure() {
   if (records_add_to(failure)) result_.keeps_records = true;
   if (result_.keeps_records) failure.record_folder = folder;
   try {
-    write_job_record(folder, {.workers = failure.workers,
-                              .rank = failure.rank,
-                              .signal = failure.status.signal,
-                              .exit_code = failure.status.code,
-                              .seconds = failure.seconds,
-                              .stopped = stopped_});
+    write_job_record(folder,
+                     {.workers = failure.workers,
+                      .rank = failure.rank,
+                      .signal = failure.status.signal,
+                      .exit_code = failure.status.code,
+                      .seconds = failure.seconds,
+                      .lost_a_peer = failure.kind == EndKind::kConsequence,
+                      .stopped = stopped_});
   } catch (const SystemError& error) {
     screen_.print_line(OutputStream::kErr,
                        std::string("lockstep: ") + error.what());
