@@ -151,8 +151,12 @@ TEST_F(BlameFolder, IsToldAsJsonToo) {
   add(record, 7, 0.1);
   fail(record, "PeerFailure", 2);
   write_record(path_, record);
-  const JobRecord job{
-      .workers = 4, .rank = 2, .signal = 11, .seconds = 3, .stopped = {0, 3}};
+  const JobRecord job{.workers = 4,
+                      .rank = 2,
+                      .signal = 11,
+                      .seconds = 3,
+                      .lost_a_peer = true,
+                      .stopped = {0, 3}};
   write_job_record(path_, job);
   EXPECT_EQ(decode_job_record(encode_job_record(job)), job);
   EXPECT_THAT(report(ReportFormat::kJson),

@@ -34,9 +34,12 @@ Root trace(const Evidence& evidence, const RankRecord& rank) {
   }
 }
 
-bool died_by_signal(const Evidence& evidence, int rank) {
-  return evidence.job && evidence.job->rank == rank &&
-         evidence.job->signal != 0;
+// The launcher saw in which order its workers ended, so it knows the cause:
+// see src/faults/root_cause.h. A worker that lost a peer is the cause only
+// among others like it, on that host.
+bool is_launchers_cause(const Evidence& evidence, int rank) {
+  const auto& job = evidence.job;
+  return job && job->rank == rank && !job->lost_a_peer;
 }
 
 // Causes come first: a mismatch or a death ends ranks; ranks that only waited
@@ -46,7 +49,7 @@ int order(const Evidence& evidence, const Root& root) {
     case RootFault::kDisagreement:
       return 0;
     case RootFault::kDeath:
-      return died_by_signal(evidence, root.rank) ? 1 : 2;
+      return is_launchers_cause(evidence, root.rank) ? 1 : 2;
     case RootFault::kAbsence:
       return 3;
     case RootFault::kNetwork:
@@ -95,9 +98,9 @@ std::optional<Root> find_root(const Evidence& evidence) {
   for (const RankRecord& rank : evidence.records)
     if (first_failure(rank) != nullptr) roots.push_back(trace(evidence, rank));
   // A worker that ended without an error is a cause that other ranks need not
-  // have seen.
+  // have seen, unless it only lost a peer.
   const auto& job = evidence.job;
-  if (job) {
+  if (job && (roots.empty() || !job->lost_a_peer)) {
     const RankRecord* record = evidence.find(job->rank);
     if (record == nullptr || first_failure(*record) == nullptr)
       roots.push_back({RootFault::kDeath, job->rank, nullptr, nullptr});

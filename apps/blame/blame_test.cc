@@ -68,6 +68,30 @@ TEST(Blame, NamesARankThatOnlyTheLauncherSawDie) {
                     HasSubstr("missed by rank 1, in all_reduce #3")));
 }
 
+// Of two ranks that died without a record. The launcher saw which died first.
+TEST(Blame, AgreesWithTheLauncherOnWhichDeathIsTheCause) {
+  std::vector<RankRecord> records{rank_record(0), rank_record(3)};
+  for (RankRecord& record : records) add(record, 7, 0.1);
+  fail(records[0], "PeerFailure", 2);
+  fail(records[1], "PeerFailure", 1);
+  Evidence evidence{.records = records};
+  evidence.job = {.workers = 4, .rank = 1, .exit_code = 3, .seconds = 1};
+  EXPECT_THAT(judge(evidence).ranks, ElementsAre(1));
+  // The cause is on another host.
+  evidence.job->lost_a_peer = true;
+  EXPECT_THAT(judge(evidence).ranks, ElementsAre(2));
+}
+
+TEST(Blame, NamesARankThatOnlyLostAPeerForWantOfAnotherCause) {
+  RankRecord gave_up = rank_record(0);
+  add(gave_up, 9, 30);
+  Evidence evidence{.records = {gave_up}};
+  evidence.job = {.workers = 4, .rank = 1, .exit_code = 1, .lost_a_peer = true};
+  EXPECT_EQ(judge(evidence).fault, RootFault::kDeath);
+  fail(evidence.records.front(), "Timeout");
+  EXPECT_EQ(judge(evidence).fault, RootFault::kAbsence);
+}
+
 TEST(Blame, FollowsErrorsToTheirCause) {
   RankRecord gave_up = rank_record(0);
   add(gave_up, 9, 30);

@@ -17,14 +17,6 @@ constexpr auto kDeathIsSeen = 300ms;
 // busy machine that takes longer.
 constexpr auto kToldErrorEnds = 3000ms;
 
-// The lower, the likelier the rank caused the failures of the others.
-int order_of(const RankEnd& end) {
-  if (end.note) return 2;
-  const int signal = end.status.signal;
-  // A C++ program that ends by an exception gets SIGABRT.
-  return signal != 0 && signal != SIGABRT ? 0 : 1;
-}
-
 std::optional<FaultNote> note_of(const std::exception_ptr& error) {
   try {
     std::rethrow_exception(error);
@@ -36,6 +28,13 @@ std::optional<FaultNote> note_of(const std::exception_ptr& error) {
 }
 
 }  // namespace
+
+EndKind kind_of(const RankEnd& end) {
+  if (end.note) return EndKind::kConsequence;
+  const int signal = end.status.signal;
+  return signal != 0 && signal != SIGABRT ? EndKind::kBySignal
+                                          : EndKind::kByItself;
+}
 
 std::size_t root_cause(std::span<const RankEnd> ends) {
   const auto is_consequence = [](const RankEnd& end) {
@@ -51,7 +50,7 @@ std::size_t root_cause(std::span<const RankEnd> ends) {
     if (const auto named = std::ranges::find_if(ends, is_named);
         named != ends.end())
       return static_cast<std::size_t>(named - ends.begin());
-  return static_cast<std::size_t>(std::ranges::min_element(ends, {}, order_of) -
+  return static_cast<std::size_t>(std::ranges::max_element(ends, {}, kind_of) -
                                   ends.begin());
 }
 

@@ -1,12 +1,12 @@
 // Which of several failed ranks caused the failures of the others.
 //
-// One rule for every watcher of ranks: the launcher, and, for the loss of a
-// peer, spawn() and ranks that are threads. A rank that fails because of
-// another one, as its note says, is not the cause, however its process ended: a
-// survivor may die by any signal while it cleans up. Of the others, a rank that
-// a signal ended, other than SIGABRT, comes before one that ended by itself,
-// and an earlier end before a later one. If all fail because of others, the
-// first that another one names is the cause.
+// One rule for every watcher of ranks: the launcher, those of several hosts
+// together, and, for the loss of a peer, spawn() and ranks that are threads. A
+// rank that fails because of another one, as its note says, is not the cause,
+// however its process ended: a survivor may die by any signal while it cleans
+// up. Of the others, a rank that a signal ended, other than SIGABRT, comes
+// before one that ended by itself, and an earlier end before a later one. If
+// all fail because of others, the first that another one names is the cause.
 //
 // A rank that tells the others of its error may end after them. So a watcher
 // that knows only of consequences waits for their cause, for a limited time.
@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <optional>
 #include <span>
@@ -32,6 +33,15 @@ struct RankEnd {
   ExitStatus status = {.code = 1};
   std::optional<FaultNote> note = std::nullopt;  // that the rank left
 };
+
+// The later, the likelier the rank caused the failures of the others.
+enum class EndKind : std::uint8_t {
+  kConsequence,  // the rank failed because of another one, as its note says
+  kByItself,     // or by SIGABRT: a C++ program that ends by an exception
+  kBySignal,     // any other
+};
+
+EndKind kind_of(const RankEnd& end);
 
 // The index of the cause. `ends` has at least one, in the order in which the
 // ranks ended.

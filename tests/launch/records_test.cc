@@ -9,6 +9,8 @@
 
 #include "launched_command.h"
 #include "src/base/testing/test_directory.h"
+#include "src/base/text_file.h"
+#include "src/faults/testing/note_in_shell.h"
 
 namespace lockstep {
 namespace {
@@ -151,6 +153,19 @@ TEST_F(Records, OfARankThatHasSaidWhyItEndsAreNotKept) {
   EXPECT_THAT(chosen.err, Not(HasSubstr("lockstep blame")));
   EXPECT_THAT(names_in(folder_), Contains("job.json"));
   EXPECT_THAT(blame().out, HasSubstr("Rank 1 of 3"));
+}
+
+TEST_F(Records, SayWhetherTheRankThatTheLauncherBlamesOnlyLostAPeer) {
+  for (const bool lost_a_peer : {true, false}) {
+    const std::string leaves_note =
+        lost_a_peer ? note_in_shell("peer_gone", 1) + "; " : "";
+    run_lockstep(shell_workers(1, "echo {} >$LOCKSTEP_DUMP_DIR/rank-0.json; " +
+                                      leaves_note + "exit 1"),
+                 environment(""));
+    EXPECT_THAT(read_text_file(folder_ + "/job.json", 1000),
+                HasSubstr(lost_a_peer ? "\"lost_a_peer\": true"
+                                      : "\"lost_a_peer\": false"));
+  }
 }
 
 // Though rank 1 has said why it ends.

@@ -13,7 +13,6 @@
 
 #include "lockstep/base/error.h"
 #include "src/comm/spawn/rank_run.h"
-#include "src/faults/root_cause.h"
 #include "src/net/pipe.h"
 #include "src/net/poll_set.h"
 #include "src/net/process_handle.h"
@@ -46,15 +45,6 @@ void read_record(FileDescriptor& pipe, std::string& record) {
   }
 }
 
-std::vector<RankEnd> ends_of(const std::vector<FailedRank>& failed) {
-  std::vector<RankEnd> ends;
-  for (const FailedRank& rank : failed) {
-    ends.push_back({.status = rank.status});
-    if (rank.record.starts_with(kLostPeer)) ends.back().note = FaultNote{};
-  }
-  return ends;
-}
-
 }  // namespace
 
 RankWatch::~RankWatch() {
@@ -76,8 +66,10 @@ std::optional<FailedRank> RankWatch::wait(const std::vector<int>& owners) {
     take_ended();
     advance();
   }
-  if (failed_.empty()) return std::nullopt;
-  return std::move(failed_[root_cause(ends_of(failed_))]);
+  if (!deaths_.any()) return std::nullopt;
+  const Death& cause = deaths_.cause();
+  Rank& rank = ranks_[static_cast<std::size_t>(cause.id)];
+  return FailedRank{cause.id, cause.end.status, std::move(rank.record)};
 }
 
 bool RankWatch::runs() const {
@@ -87,7 +79,7 @@ bool RankWatch::runs() const {
 
 void RankWatch::wait_once(const std::vector<int>& owners) {
   PollSet set;
-  Deadline deadline = limit_;
+  Deadline deadline = std::min(limit_, deaths_.cause_due());
   for (Rank& rank : ranks_) {
     if (rank.ended) continue;
     if (!rank.process) deadline = std::min<Deadline>(deadline, kLook);
@@ -115,27 +107,20 @@ void RankWatch::take_ended() {
     rank.result.reset();
     // Another part of the program may have reaped it; the record remains.
     const bool returned = rank.record.starts_with(kReturned);
-    rank.status = reaped > 0 ? ExitStatus::of_wait(status)
-                             : ExitStatus{.code = returned ? 0 : 1};
-    if (!returned || !rank.status.ended_well())
-      note_failure(static_cast<int>(i));
+    RankEnd end{.status = reaped > 0 ? ExitStatus::of_wait(status)
+                                     : ExitStatus{.code = returned ? 0 : 1}};
+    if ((returned && end.status.ended_well()) || state_ != State::kRuns)
+      continue;
+    if (rank.record.starts_with(kLostPeer)) end.note = FaultNote{};
+    deaths_.add({.id = static_cast<int>(i),
+                 .when = std::chrono::steady_clock::now(),
+                 .end = std::move(end)});
   }
-}
-
-void RankWatch::note_failure(int number) {
-  if (state_ == State::kEnds || state_ == State::kIsKilled) return;
-  const Rank& rank = ranks_[static_cast<std::size_t>(number)];
-  failed_.push_back({number, rank.status, rank.record});
 }
 
 // Enters the next state, if it is time for it.
 void RankWatch::advance() {
-  // Notes of one kind come here, so the time of the first failure holds.
-  const auto cause_comes = time_for_cause(ends_of(failed_));
-  if (state_ == State::kRuns && !failed_.empty())
-    enter(State::kAwaitsCause, cause_comes);
-  if (state_ == State::kAwaitsCause &&
-      (cause_comes.count() == 0 || limit_.expired())) {
+  if (state_ == State::kRuns && deaths_.any() && deaths_.know_their_cause()) {
     signal_all(SIGTERM);
     signal_all(SIGCONT);
     enter(State::kEnds, grace_);
@@ -146,6 +131,7 @@ void RankWatch::advance() {
 
 void RankWatch::enter(State state, std::chrono::nanoseconds limit) {
   state_ = state;
+  deaths_.close();
   limit_ = state == State::kIsKilled ? Deadline::never() : Deadline(limit);
   if (state == State::kIsKilled) signal_all(SIGKILL);
 }

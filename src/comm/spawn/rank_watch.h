@@ -1,9 +1,9 @@
 // Waits for the ranks of one spawn(), ends them when one fails, and finds the
-// rank that failed first.
+// rank that caused the failures of the others.
 //
 // A rank counts as failed if it ends without the record that its function has
 // returned, or with an exit status other than 0. The watch blames one of them
-// as a launcher does: see root_cause.h.
+// as a launcher does: see deaths.h.
 //
 // Threads: one thread, which must be the one that started the ranks.
 // Errors:  SystemError when the kernel refuses to wait.
@@ -18,6 +18,7 @@
 
 #include "lockstep/base/deadline.h"
 #include "src/base/exit_status.h"
+#include "src/faults/deaths.h"
 #include "src/net/file_descriptor.h"
 
 namespace lockstep::internal {
@@ -52,14 +53,12 @@ class RankWatch {
     FileDescriptor result;
     std::string record = {};
     bool ended = false;
-    ExitStatus status = {};
   };
-  enum class State { kRuns, kAwaitsCause, kEnds, kIsKilled };
+  enum class State { kRuns, kEnds, kIsKilled };
 
   bool runs() const;
   void wait_once(const std::vector<int>& owners);
   void take_ended();
-  void note_failure(int number);
   void advance();
   void enter(State state, std::chrono::nanoseconds limit);
   void signal_all(int signal) const;
@@ -68,7 +67,7 @@ class RankWatch {
   const std::chrono::nanoseconds grace_;
   State state_ = State::kRuns;
   Deadline limit_ = Deadline::never();  // of the state
-  std::vector<FailedRank> failed_;      // in the order of their ends
+  Deaths deaths_;                       // before it asked the others to end
 };
 
 }  // namespace lockstep::internal

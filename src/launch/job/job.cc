@@ -174,11 +174,12 @@ JobResult Rounds::launch_or_report(Node& node) try {
   if (options_.after_death == AfterDeath::kReformInPlace)
     rethrow_if_others_go_on(node, error);
   const auto* program = dynamic_cast<const CannotExecute*>(&error);
-  node.report(fmt::format("the launcher on {} {}: {}", own_host_name(),
-                          program ? "cannot start its workers" : "failed",
-                          first_line(error.what())),
-              program == nullptr ? kExitFailed : program->exit_code(),
-              RoundFaultKind::kFinal);
+  node.report(
+      {.text = fmt::format("the launcher on {} {}: {}", own_host_name(),
+                           program ? "cannot start its workers" : "failed",
+                           first_line(error.what())),
+       .exit_code = program == nullptr ? kExitFailed : program->exit_code(),
+       .is_final = true});
   try {
     node.finish(false);  // the others may read it from this launcher's store
   } catch (const Error&) {
@@ -191,9 +192,10 @@ void Rounds::report_end(Node& node, const JobResult& result, bool reported) {
   if (result.signal != 0)
     node.report_signal(result.signal, result.exit_code);
   else if (!reported && !result.ended_elsewhere)
-    node.report(
-        fmt::format("the launcher on {} ended its workers", own_host_name()),
-        result.exit_code, RoundFaultKind::kFinal);
+    node.report({.text = fmt::format("the launcher on {} ended its workers",
+                                     own_host_name()),
+                 .exit_code = result.exit_code,
+                 .is_final = true});
 }
 
 RoundEnd Rounds::run_with_others(Node& node) {
@@ -209,9 +211,9 @@ RoundEnd Rounds::run_with_others(Node& node) {
   options_.on_failure = [&](const WorkerFailure& failure) {
     reported = true;
     node.report(
-        fmt::format("{} on {}", summary_of(failure), own_host_name()),
-        failure.status.exit_code(),
-        failure.lost_a_peer ? RoundFaultKind::kPeer : RoundFaultKind::kWorker);
+        {.text = fmt::format("{} on {}", summary_of(failure), own_host_name()),
+         .exit_code = failure.status.exit_code(),
+         .kind = failure.kind});
   };
   const JobResult result = launch_or_report(node);
   if (result.lost_store && result.signal == 0) node.lose_rendezvous();

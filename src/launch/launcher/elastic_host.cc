@@ -165,7 +165,7 @@ bool ElasticHost::decide_about(int local_rank, const WorkerFailure& failure) {
         dead.id,
         {.text = fmt::format("{} on {}", summary_of(failure), own_host_name()),
          .exit_code = failure.status.exit_code(),
-         .lost_a_peer = failure.lost_a_peer});
+         .lost_a_peer = failure.kind == EndKind::kConsequence});
     if (decision.next == ElasticRounds::Next::kEndJob) {
       if (!decision.why.empty()) calls_.tell("the job ends: " + decision.why);
       return false;
@@ -201,7 +201,8 @@ const WorkerFailure* ElasticHost::unsurvived_death() const try {
   if (deaths_.empty() || lost_store_) return nullptr;
   rounds_->refresh();
   for (const auto& [round, failure] : deaths_)
-    if (!failure.lost_a_peer && !rounds_->has_formed_after(round))
+    if (failure.kind != EndKind::kConsequence &&
+        !rounds_->has_formed_after(round))
       return &failure;
   return nullptr;
 } catch (const Error&) {

@@ -91,7 +91,7 @@ TEST_F(HostOfThree, BlamesTheFirstDeathAfterWhichNoGroupFormed) {
   ElasticHost& host = begin(1, 0);
   EXPECT_EQ(host.unsurvived_death(), nullptr);
   WorkerFailure consequence = killed(0);
-  consequence.lost_a_peer = true;
+  consequence.kind = EndKind::kConsequence;
   EXPECT_TRUE(host.goes_on_without(0, consequence));
   EXPECT_TRUE(host.goes_on_without(2, killed(2)));
   ASSERT_NE(host.unsurvived_death(), nullptr);

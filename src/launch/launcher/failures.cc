@@ -1,7 +1,6 @@
 // The launcher's notes of failed workers, and its report at the end of a job.
 #include <fmt/format.h>
 
-#include <csignal>
 #include <sstream>
 #include <utility>
 
@@ -23,11 +22,13 @@ bool Launcher::note_failures() {
     any = true;
     workers().all()[place]->drain();
     // Read first: a worker in its place starts without its files.
-    Death death = death_of(local);
+    const Death death = death_of(local);
+    exceptions_[local] = read_worker_exception(
+        exception_file(options_.job, workers().all()[place]->rank()));
     if (elastic_ && phase_ == Phase::kRunning &&
         elastic_->goes_on_without(local, failure_of(death)))
       continue;
-    deaths_.add(std::move(death));
+    deaths_.add(death);
   }
   if (elastic_)
     for (const int local : ended_well) elastic_->note_good_end(local);
@@ -37,14 +38,12 @@ bool Launcher::note_failures() {
 Death Launcher::death_of(int local_rank) const {
   const Worker& worker = *workers().all()[static_cast<std::size_t>(local_rank)];
   // In a job that re-forms in place, ranks change: notes name another number.
-  return {
-      .local_rank = local_rank,
-      .when = std::chrono::steady_clock::now(),
-      .end = {.rank = elastic_ ? -1 : worker.rank(),
-              .status = worker.process().last_status(),
-              .note = read_fault_note(fault_file(options_.job, worker.rank()))},
-      .exception =
-          read_worker_exception(exception_file(options_.job, worker.rank()))};
+  return {.id = local_rank,
+          .when = std::chrono::steady_clock::now(),
+          .end = {.rank = elastic_ ? -1 : worker.rank(),
+                  .status = worker.process().last_status(),
+                  .note = read_fault_note(
+                      fault_file(options_.job, worker.rank()))}};
 }
 
 // Where the others were to go on without a rank and could not, as in a program
@@ -58,12 +57,12 @@ WorkerFailure Launcher::cause() const {
 }
 
 WorkerFailure Launcher::failure_of(const Death& death) const {
-  const auto place = static_cast<std::size_t>(death.local_rank);
+  const auto place = static_cast<std::size_t>(death.id);
   const Worker& worker = *workers().all()[place];
   const std::chrono::duration<double> lived = death.when - started_;
   return {.rank = worker.rank(),
           .workers = world_size_of(options_.job),
-          .lost_a_peer = death.end.note.has_value(),
+          .kind = kind_of(death.end),
           .pid = worker.process().pid(),
           .status = death.end.status,
           .seconds = lived.count(),
@@ -74,7 +73,7 @@ WorkerFailure Launcher::failure_of(const Death& death) const {
           .log_path = worker.whole_log(),
           .record_folder = {},
           .oom_kills = oom_kills(),
-          .exception = death.exception};
+          .exception = exceptions_.at(death.id)};
 }
 
 // Since the job began.
@@ -90,10 +89,8 @@ std::optional<OomKills> Launcher::oom_kills() const {
 // ended by itself and has said why, they only say that the others missed it.
 // Standard output, such as its losses, does not say why.
 bool Launcher::records_add_to(const WorkerFailure& failure) const {
-  const int signal = failure.status.signal;
-  const bool ended_itself = signal == 0 || signal == SIGABRT;
   const bool said_why = failure.exception || failure.has_error_lines;
-  if (!ended_itself || failure.lost_a_peer || !said_why) return true;
+  if (failure.kind != EndKind::kByItself || !said_why) return true;
   return have_errors_beside_loss_of(failure.rank, options_.job.dump_directory);
 }
 
@@ -105,12 +102,14 @@ void Launcher::keep_failure() {
   if (records_add_to(failure)) result_.keeps_records = true;
   if (result_.keeps_records) failure.record_folder = folder;
   try {
-    write_job_record(folder, {.workers = failure.workers,
-                              .rank = failure.rank,
-                              .signal = failure.status.signal,
-                              .exit_code = failure.status.code,
-                              .seconds = failure.seconds,
-                              .stopped = stopped_});
+    write_job_record(folder,
+                     {.workers = failure.workers,
+                      .rank = failure.rank,
+                      .signal = failure.status.signal,
+                      .exit_code = failure.status.code,
+                      .seconds = failure.seconds,
+                      .lost_a_peer = failure.kind == EndKind::kConsequence,
+                      .stopped = stopped_});
   } catch (const SystemError& error) {
     screen_.print_line(OutputStream::kErr,
                        std::string("lockstep: ") + error.what());

@@ -15,18 +15,20 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "src/launch/launcher/deaths.h"
+#include "src/faults/deaths.h"
 #include "src/launch/launcher/elastic_host.h"
 #include "src/launch/launcher/job_processes.h"
 #include "src/launch/output/screen.h"
 #include "src/launch/record/failure_report.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/record_collector.h"
+#include "src/launch/record/worker_exception.h"
 #include "src/launch/worker/placement.h"
 #include "src/launch/worker/signal_watch.h"
 #include "src/launch/worker/worker_environment.h"
@@ -184,7 +186,9 @@ class Launcher {
   Phase phase_ = Phase::kRunning;
   std::chrono::steady_clock::time_point started_;
   std::optional<OomKills> oom_kills_before_;
-  Deaths deaths_;             // before the launcher asked the others to end
+  Deaths deaths_;  // by local rank; before the launcher asked others to end
+  // That failed workers wrote down, by local rank.
+  std::map<int, std::optional<WorkerException>> exceptions_;
   std::vector<int> stopped_;  // ranks that a signal had stopped by then
   JobResult result_;
   std::string program_;                  // its path

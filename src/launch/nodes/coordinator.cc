@@ -56,9 +56,8 @@ Coordinator::~Coordinator() {
 void Coordinator::give_up(int number, const std::string& reason) noexcept {
   const RoundVerdict verdict{
       .next = "fail",
-      .fault = {.node = "",
-                .text = "the rendezvous of the hosts failed: " + reason,
-                .kind = RoundFaultKind::kFinal},
+      .fault = {.text = "the rendezvous of the hosts failed: " + reason,
+                .is_final = true},
       .round = number};
   try {
     store_->set(kOverKey, to_bytes(encode(verdict)), kOwnStoreAnswers);

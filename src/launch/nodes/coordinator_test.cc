@@ -57,15 +57,14 @@ class CoordinatorTest : public testing::Test {
     return hosts;
   }
 
-  void report(int round, const std::string& text, RoundFaultKind kind) {
+  void report(int round, const std::string& text, EndKind kind) {
     report_fault(*store_, RoundKeys(round).fault(),
                  {.node = "a", .text = text, .kind = kind}, kTimeout);
   }
 
   void end_from_outside() {
     set(std::string(kEndKey),
-        encode(RoundFault{
-            .node = "", .text = "b is lost", .kind = RoundFaultKind::kFinal}));
+        encode(RoundFault{.text = "b is lost", .is_final = true}));
   }
 
   RoundVerdict verdict_of(int round) {
@@ -112,7 +111,7 @@ TEST_F(CoordinatorTest, TakesALauncherInThePlaceOfOneThatWasLostMeanwhile) {
   hosts_of(0);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).ended("b"));
-  report(0, "failed", RoundFaultKind::kWorker);
+  report(0, "failed", EndKind::kByItself);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 0, "b", 1);
   set(RoundKeys(1).lost("b"));
@@ -126,7 +125,7 @@ TEST_F(CoordinatorTest, EndsTheRoundWhereAHostSaysOnlyThatItsWorkersEnded) {
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
-  report(0, "failed", RoundFaultKind::kWorker);
+  report(0, "failed", EndKind::kByItself);
   set(RoundKeys(0).ended("b"));
   set(RoundKeys(0).ended("a"));
   EXPECT_EQ(verdict_of(0).fault.text, "failed");
@@ -138,13 +137,28 @@ TEST_F(CoordinatorTest, KeepsTheFaultThatExplainsTheOthers) {
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
-  report(0, "lost a peer", RoundFaultKind::kPeer);
-  report(0, "failed", RoundFaultKind::kWorker);
-  report(0, "failed later", RoundFaultKind::kWorker);
-  report(0, "lost another peer", RoundFaultKind::kPeer);
+  report(0, "lost a peer", EndKind::kConsequence);
+  report(0, "failed", EndKind::kByItself);
+  report(0, "failed later", EndKind::kByItself);
+  report(0, "lost another peer", EndKind::kConsequence);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).ended("b"));
   EXPECT_EQ(verdict_of(0).fault.text, "failed");
+  read_by({"a", "b"});
+}
+
+// As one launcher blames one of its own workers.
+TEST_F(CoordinatorTest, KeepsTheFirstFaultOfAWorkerThatASignalEnded) {
+  const auto coordinator = coordinate(2, 2);
+  come(0, 0, "a");
+  come(0, 1, "b");
+  hosts_of(0);
+  report(0, "failed", EndKind::kByItself);
+  report(0, "was killed", EndKind::kBySignal);
+  report(0, "was killed later", EndKind::kBySignal);
+  set(RoundKeys(0).ended("a"));
+  set(RoundKeys(0).ended("b"));
+  EXPECT_EQ(verdict_of(0).fault.text, "was killed");
   read_by({"a", "b"});
 }
 
@@ -153,7 +167,7 @@ TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
   come(0, 0, "a");
   come(0, 1, "b");
   hosts_of(0);
-  report(0, "lost a peer", RoundFaultKind::kPeer);
+  report(0, "lost a peer", EndKind::kConsequence);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).lost("b"));
   EXPECT_THAT(verdict_of(0).fault.text,
@@ -168,7 +182,7 @@ TEST_F(CoordinatorTest, StartsNoWorkersBesideThoseThatDoNotEnd) {
   hosts_of(0);
   // Before the fault: the workers may take no time after it.
   set(RoundKeys(0).ended("a"));
-  report(0, "failed", RoundFaultKind::kWorker);
+  report(0, "failed", EndKind::kByItself);
   const RoundVerdict verdict = verdict_of(0);
   EXPECT_EQ(verdict.next, "fail");
   EXPECT_THAT(verdict.fault.text, AllOf(HasSubstr("failed; the workers on host "
@@ -183,7 +197,7 @@ TEST_F(CoordinatorTest, DoesNotWaitForAHostThatIsLostBetweenTwoRounds) {
   hosts_of(0);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).ended("b"));
-  report(0, "failed", RoundFaultKind::kWorker);
+  report(0, "failed", EndKind::kByItself);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 0, "a");
   set(RoundKeys(0).lost("b"));
@@ -198,7 +212,7 @@ TEST_F(CoordinatorTest, WaitsForTheHostsOfTheRoundBeforeDespiteAShortLastCall) {
   come(1, 0, "spare");
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).ended("b"));
-  report(0, "failed", RoundFaultKind::kWorker);
+  report(0, "failed", EndKind::kByItself);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 1, "a");
   EXPECT_THROW(store_->get(RoundKeys(1).plan(), 100ms), Timeout);
@@ -403,7 +417,7 @@ TEST_F(CoordinatorInPlace, NamesTheDeathThatTheOthersCouldNotSurvive) {
   ElasticRounds rounds(workers_store());
   rounds.died(1, {.text = "rank 1 was killed", .exit_code = 137});
   end_well("b");
-  report(0, "rank 0 lost a peer", RoundFaultKind::kPeer);
+  report(0, "rank 0 lost a peer", EndKind::kConsequence);
   set(RoundKeys(0).ended("a"));
   EXPECT_EQ(verdict_of(0).fault.text, "rank 1 was killed");
   EXPECT_EQ(verdict_of(0).fault.exit_code, 137);

@@ -291,8 +291,7 @@ void HostLaunchers::look_for_write_error() {
 // look like the user's.
 void HostLaunchers::end_job(const std::string& why) {
   if (std::exchange(ends_, true)) return;
-  const RoundFault fault{
-      .node = "", .text = why, .kind = RoundFaultKind::kFinal};
+  const RoundFault fault{.text = why, .is_final = true};
   store_->set(kEndKey, to_bytes(encode(fault)), kOwnStoreAnswers);
   end_within(options_.grace + kEnd);
 }

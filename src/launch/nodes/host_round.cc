@@ -159,8 +159,7 @@ void HostRound::refuse(const NodeCard& node, const std::string& reason) {
 void HostRound::refuse_all(const std::string& reason,
                            const std::string& summary) {
   for (const NodeCard& node : nodes_) refuse(node, reason);
-  finish({.next = "fail",
-          .fault = {.node = "", .text = summary, .exit_code = kExitUsage}});
+  finish({.next = "fail", .fault = {.text = summary, .exit_code = kExitUsage}});
 }
 
 void HostRound::refuse_too_few() {
@@ -288,19 +287,18 @@ bool HostRound::end() {
   }
   const NodeCard* still_there = first_that_does_not_end();
   ensure_fault();
-  // Only now: meanwhile one of a later kind may have replaced the first.
+  // Only now: meanwhile another one may have replaced the first.
   auto fault =
       decode<RoundFault>(to_text(store_.get(keys_.fault(), kOwnStoreAnswers)));
   if (still_there != nullptr) {
     fault.text += fmt::format(
         "; the workers on {} did not end, so the job does not restart",
         still_there->host);
-    fault.kind = RoundFaultKind::kFinal;
+    fault.is_final = true;
   }
-  if (end_from_outside()) fault.kind = RoundFaultKind::kFinal;
+  if (end_from_outside()) fault.is_final = true;
   if (in_place_) explain(fault);
-  if (in_place_ || fault.kind == RoundFaultKind::kFinal ||
-      number_ >= options_.max_restarts) {
+  if (in_place_ || fault.is_final || number_ >= options_.max_restarts) {
     finish({.next = "fail", .fault = fault});
     return false;
   }

@@ -124,7 +124,7 @@ bool HostRound::goes_on_without(const NodeCard& node) {
 // to go on, but no group has formed since, as in a program without
 // elastic::run().
 void HostRound::explain(RoundFault& fault) {
-  if (fault.kind != RoundFaultKind::kPeer) return;
+  if (fault.is_final || fault.kind != EndKind::kConsequence) return;
   in_place_->refresh();
   const auto death = in_place_->unsurvived_death();
   if (!death) return;

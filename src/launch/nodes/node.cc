@@ -445,7 +445,7 @@ void Node::watch_round() {
       if (may_be_left_out()) end.push_back(keys.lost(id_));
       const std::size_t found = store_->wait_any(end, Deadline::never(), &ends);
       if (found == 0 &&
-          decode<RoundFault>(get(keys.fault())).kind == RoundFaultKind::kPeer)
+          decode<RoundFault>(get(keys.fault())).kind == EndKind::kConsequence)
         lockstep::wait_for(ends.descriptor(), POLLIN, kCause);
     } catch (const Cancelled&) {
       return;
@@ -473,12 +473,10 @@ void Node::publish_fault(Deadline deadline) {
   report_fault(*store_, RoundKeys(round_).fault(), fault_.value(), deadline);
 }
 
-void Node::report(std::string text, int exit_code, RoundFaultKind kind) {
-  if (fault_ && fault_->kind >= kind) return;
-  fault_ = {.node = id_,
-            .text = std::move(text),
-            .exit_code = exit_code,
-            .kind = kind};
+void Node::report(RoundFault fault) {
+  if (fault_ && !replaces(fault, *fault_)) return;
+  fault.node = id_;
+  fault_ = std::move(fault);
   try {
     publish_fault(kReport);
   } catch (const Error&) {
@@ -491,11 +489,12 @@ void Node::report_signal(int signal, int exit_code) {
     const std::string what = fmt::format(
         "the launcher on {} lost its connection to lockstep run", host_);
     if (re_forms_in_place()) throw LeftOut(what);
-    return report(what, kExitFailed, RoundFaultKind::kWorker);
+    return report({.text = what, .exit_code = kExitFailed});
   }
-  report(fmt::format("the launcher on {} received SIG{}", host_,
-                     ::sigabbrev_np(signal)),
-         exit_code, RoundFaultKind::kFinal);
+  report({.text = fmt::format("the launcher on {} received SIG{}", host_,
+                              ::sigabbrev_np(signal)),
+          .exit_code = exit_code,
+          .is_final = true});
 }
 
 RoundVerdict Node::finish(bool well) {

@@ -112,9 +112,9 @@ class Node {
   // whose host is then lost to a job that re-forms in place.
   [[noreturn]] void lose_rendezvous() const;
 
-  // Ends the round on every host, unless a fault of this kind or a later one
-  // has been reported; `text` is one line.
-  void report(std::string text, int exit_code, RoundFaultKind kind);
+  // Ends the round on every host, unless a fault was reported that this one
+  // does not replace. Sets its `node`.
+  void report(RoundFault fault);
   // That this launcher's user ends the job.
   void report_signal(int signal, int exit_code);
 

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "lockstep/base/error.h"
 #include "src/base/printable.h"
 
@@ -41,11 +43,16 @@ std::string RoundKeys::lost(std::string_view id) const {
   return fmt::format("{}lost/{}", prefix_, id);
 }
 
+bool replaces(const RoundFault& fault, const RoundFault& other) {
+  return std::pair(fault.is_final, fault.kind) >
+         std::pair(other.is_final, other.kind);
+}
+
 void report_fault(Store& store, const std::string& key, const RoundFault& fault,
                   Deadline deadline) {
   const Bytes mine = to_bytes(encode(fault));
   Bytes there = store.compare_and_set(key, std::nullopt, mine, deadline);
-  while (there != mine && decode<RoundFault>(to_text(there)).kind < fault.kind)
+  while (there != mine && replaces(fault, decode<RoundFault>(to_text(there))))
     there = store.compare_and_set(key, there, mine, deadline);
 }
 

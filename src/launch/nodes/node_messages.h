@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "lockstep/store/store.h"
+#include "src/faults/root_cause.h"
 
 namespace lockstep {
 
@@ -61,20 +62,19 @@ struct RoundPlan {
   int group_rank = -1;
 };
 
-// A later kind replaces an earlier one in the store.
-enum class RoundFaultKind : std::uint8_t {
-  kPeer,    // workers of a host failed because they lost others
-  kWorker,  // a worker failed, or a launcher is gone
-  kFinal,   // no restart may follow, as when the user has asked for the end
-};
-
 // Why a round ended early.
 struct RoundFault {
-  std::string node;  // the launcher's id
-  std::string text;  // one line: "rank 3 on host1 exited with code 3"
+  std::string node = {};  // the launcher's id
+  std::string text = {};  // one line: "rank 3 on host1 exited with code 3"
   int exit_code = 1;
-  RoundFaultKind kind = RoundFaultKind::kWorker;
+  EndKind kind = EndKind::kByItself;  // that also of a launcher that is lost
+  // No restart may follow, as when the user has asked for the end.
+  bool is_final = false;
 };
+
+// Whether `fault` takes the place of `other`, which was reported before it: it
+// is final, or else the likelier cause.
+bool replaces(const RoundFault& fault, const RoundFault& other);
 
 // What follows a round.
 struct RoundVerdict {
@@ -92,7 +92,8 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
                                    node_rank, master_port, grace)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts,
                                    first_rank, group_rank)
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind,
+                                   is_final)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 
 // The agreement of the launcher that came first.
@@ -146,7 +147,7 @@ std::string encode(const Message& message) {
                                       nlohmann::json::error_handler_t::replace);
 }
 
-// Sets `key` to `fault`, unless a fault of its kind or a later one is there.
+// Sets `key` to `fault`, unless a fault is there that it does not replace.
 void report_fault(Store& store, const std::string& key, const RoundFault& fault,
                   Deadline deadline);
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "src/faults/root_cause.h"
 #include "src/launch/record/oom_kills.h"
 #include "src/launch/record/worker_exception.h"
 #include "src/launch/worker/worker_process.h"
@@ -14,7 +15,7 @@ namespace lockstep {
 struct WorkerFailure {
   int rank = 0;
   int workers = 1;
-  bool lost_a_peer = false;  // it failed because of another rank
+  EndKind kind = EndKind::kByItself;
   pid_t pid = 0;
   ExitStatus status;
   double seconds = 0;  // from the job's start

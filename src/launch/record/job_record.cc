@@ -37,6 +37,7 @@ JobRecord from_json(const Json& object) {
                    .signal = whole_number(object, "signal"),
                    .exit_code = whole_number(object, "exit_code"),
                    .seconds = object.at("seconds").get<double>(),
+                   .lost_a_peer = object.value("lost_a_peer", false),
                    .stopped = object.value("stopped", std::vector<int>{})};
   if (record.rank < 0 || record.rank >= record.workers)
     throw InvalidArgument(
@@ -55,6 +56,7 @@ std::string encode_job_record(const JobRecord& record) {
   object["signal"] = record.signal;
   object["exit_code"] = record.exit_code;
   object["seconds"] = record.seconds;
+  object["lost_a_peer"] = record.lost_a_peer;
   object["stopped"] = record.stopped;
   return object.dump(1) + "\n";
 }

@@ -1,5 +1,5 @@
-// The launcher's addition to the records of a job's ranks: how the first failed
-// worker ended, and which workers were stopped. docs/formats/record.md
+// The launcher's addition to the records of a job's ranks: how the worker ended
+// that it blames, and which workers were stopped. docs/formats/record.md
 // describes the file.
 //
 // Threads: any thread.
@@ -16,10 +16,11 @@ namespace lockstep {
 
 struct JobRecord {
   int workers = 1;
-  int rank = 0;        // the worker's
-  int signal = 0;      // the signal that ended it, or 0
-  int exit_code = 0;   // its exit code, if no signal ended it
-  double seconds = 0;  // from the job's start to its end
+  int rank = 0;              // the worker's
+  int signal = 0;            // the signal that ended it, or 0
+  int exit_code = 0;         // its exit code, if no signal ended it
+  double seconds = 0;        // from the job's start to its end
+  bool lost_a_peer = false;  // it failed because of another rank
   // Ranks that a signal had stopped when the launcher ended the job.
   std::vector<int> stopped{};
 

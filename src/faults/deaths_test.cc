@@ -1,4 +1,4 @@
-#include "src/launch/launcher/deaths.h"
+#include "src/faults/deaths.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,7 @@ using std::chrono::steady_clock;
 
 // Of a rank that ended by itself or, with `culprit`, because of that one.
 Death death_of(int rank, std::optional<int> culprit = std::nullopt) {
-  Death death{
-      .local_rank = rank, .when = steady_clock::now(), .end = {.rank = rank}};
+  Death death{.id = rank, .when = steady_clock::now(), .end = {.rank = rank}};
   if (culprit) death.end.note = FaultNote{.culprit = *culprit};
   return death;
 }
@@ -23,7 +22,7 @@ TEST(Deaths, KnowTheirCauseOnceOneIsNoConsequence) {
   deaths.add(death_of(3));
   EXPECT_TRUE(deaths.know_their_cause());
   EXPECT_TRUE(deaths.cause_due().is_never());
-  EXPECT_EQ(deaths.cause().local_rank, 3);
+  EXPECT_EQ(deaths.cause().id, 3);
 }
 
 TEST(Deaths, WaitForTheirCauseFromTheFirstOnAndNotForEver) {
@@ -42,7 +41,7 @@ TEST(Deaths, WaitForTheirCauseFromTheFirstOnAndNotForEver) {
   long_ago.when -= time;
   late.add(long_ago);
   EXPECT_TRUE(late.know_their_cause());
-  EXPECT_EQ(late.cause().local_rank, 1);
+  EXPECT_EQ(late.cause().id, 1);
 }
 
 TEST(Deaths, AreAwaitedNoLongerOnceTheOthersWereAskedToEnd) {

@@ -1,4 +1,4 @@
-#include "src/launch/launcher/deaths.h"
+#include "src/faults/deaths.h"
 
 #include <utility>
 

@@ -1,8 +1,8 @@
-// The workers of this host that have failed, and which of them caused the
-// failures of the others.
+// The ranks that have failed under one watcher, such as a launcher, and which
+// of them caused the failures of the others, by the rule of root_cause.h.
 //
-// It knows no processes: it is told of each end, and asked for the time. The
-// rule is that of src/faults/root_cause.h.
+// It knows no processes: it is told of each end, and says until when to wait
+// for the cause.
 //
 // Threads: one thread at a time.
 // Errors:  none.
@@ -10,28 +10,24 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 #include <vector>
 
 #include "lockstep/base/deadline.h"
 #include "src/faults/root_cause.h"
-#include "src/launch/record/worker_exception.h"
 
 namespace lockstep {
 
 struct Death {
-  int local_rank = 0;
+  int id = 0;  // the watcher's name of the rank
   std::chrono::steady_clock::time_point when{};
   RankEnd end{};
-  std::optional<WorkerException> exception{};  // that the worker wrote down
 };
 
 class Deaths {
  public:
   bool any() const { return !deaths_.empty(); }
-  bool has(int local_rank) const {
-    return std::ranges::find(deaths_, local_rank, &Death::local_rank) !=
-           deaths_.end();
+  bool has(int id) const {
+    return std::ranges::find(deaths_, id, &Death::id) != deaths_.end();
   }
 
   // In the order of the ends.
@@ -47,7 +43,7 @@ class Deaths {
     cause_due_ = Deadline::never();
   }
 
-  // The one that ends the job, if there are any.
+  // Call it if there are any.
   const Death& cause() const;
 
  private:
