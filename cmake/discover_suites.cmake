@@ -17,7 +17,7 @@ foreach(line ${lines})
     string(APPEND script
            "add_test(\"${suite}\" \"${PROGRAM}\" \"--gtest_filter=${suite}.*\")\n"
            "set_tests_properties(\"${suite}\" PROPERTIES TIMEOUT 600 LABELS"
-           " \"${LABEL}\")\n")
+           " \"${LABEL};unit\")\n")
   endif()
 endforeach()
 file(WRITE "${FILE}" "${script}")

@@ -76,7 +76,7 @@ void add_stream_flags(CLI::App& command, StreamFlags& flags) {
   command
       .add_option("--error-file", flags.error_file,
                   "Write the failure that ends the job to this file, as JSON, "
-                  "on the host of the rank that failed first")
+                  "on the host of the rank that the launcher blames")
       ->type_name("FILE");
 }
 

@@ -37,8 +37,10 @@ struct RankEnd {
 // The later, the likelier the rank caused the failures of the others.
 enum class EndKind : std::uint8_t {
   kConsequence,  // the rank failed because of another one, as its note says
-  kByItself,     // or by SIGABRT: a C++ program that ends by an exception
-  kBySignal,     // any other
+  // The rank exited, or SIGABRT ended it, as it ends a C++ program that does
+  // not catch an exception.
+  kByItself,
+  kBySignal,  // any other signal ended the rank
 };
 
 EndKind kind_of(const RankEnd& end);

@@ -13,11 +13,13 @@
 // counts, while all ranks agree on the parameters that no rank uses.
 //
 // A rank asks it about a pass in this order: decide(), begin(), arrived() for
-// each gradient, end() or abandon(). What is reduced lies between
-// begin_reduction() and end_reduction(); ranks also reduce outside of passes.
+// each gradient, end() or abandon(). A reduction, in a pass or outside of one,
+// begins with begin_reduction() and ends with end_reduction(); follow() comes
+// before the first.
 //
 // Threads: single-threaded, like the reducer that owns it.
-// Errors:  those that a PassCounter throws.
+// Errors:  those that a PassCounter throws; a parameter outside the plan is
+//          InternalError.
 #pragma once
 
 #include <cstddef>

@@ -167,8 +167,13 @@ TEST(PassPolicy, HandsOutGradientsThatAreHeldOutsideOfAPass) {
 }
 
 TEST(PassPolicy, AwaitsEveryGradientOnceUnlessAnyMayBeMissing) {
-  EXPECT_FALSE(PassPolicy(Rule::kEveryGradient, 3).allows_missing());
-  EXPECT_TRUE(PassPolicy(Rule::kAnyGradient, 3).allows_missing());
+  for (const Rule rule : {Rule::kEveryGradient, Rule::kAnyGradient}) {
+    PassPolicy policy = policy_of(rule, 3);
+    begin_reduced(policy);
+    EXPECT_EQ(policy.arrived(1).meaning, Meaning::kFinal);
+    EXPECT_THAT(policy.missing(), ElementsAre(0, 2));
+    EXPECT_EQ(policy.allows_missing(), rule == Rule::kAnyGradient);
+  }
 }
 
 TEST(PassPolicy, AllowsAGradientAgainWhileItCanStillBeReduced) {

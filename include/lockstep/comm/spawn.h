@@ -53,7 +53,8 @@ class RankFailure : public Error {
   RankFailure(int rank, int exit_code, int signal, const std::string& message)
       : Error(message), rank_(rank), exit_code_(exit_code), signal_(signal) {}
 
-  // The rank that failed first, and not for the loss of another rank.
+  // The rank that is blamed: of those that did not fail for the loss of another
+  // rank, the first.
   int rank() const { return rank_; }
   // 1 after an exception; 128 + signal() if a signal ended the rank; 0 if the
   // rank called exit(0) before its function returned.

@@ -14,7 +14,7 @@
 
 namespace lockstep::internal {
 
-// Runs all ranks and returns the one that failed first, if any.
+// Runs all ranks and returns the one to blame, if any failed.
 std::optional<FailedRank> execute_ranks(const SpawnRequest& request);
 
 // Whether this process was executed as a rank and has not run its function yet.

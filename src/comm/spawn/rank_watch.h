@@ -67,7 +67,7 @@ class RankWatch {
   const std::chrono::nanoseconds grace_;
   State state_ = State::kRuns;
   Deadline limit_ = Deadline::never();  // of the state
-  Deaths deaths_;                       // before it asked the others to end
+  Deaths deaths_;  // before the watch asked the other ranks to end
 };
 
 }  // namespace lockstep::internal

@@ -29,7 +29,7 @@ class SpawnServer {
   // Forks. The calling process must have one thread.
   SpawnServer();
 
-  // Runs all ranks and returns the one that failed first, if any.
+  // Runs all ranks and returns the one to blame, if any failed.
   std::optional<FailedRank> run(const SpawnRequest& request);
 
   // False in a forked child of the program.

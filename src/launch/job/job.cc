@@ -56,7 +56,7 @@ struct RoundEnd {
   bool again = false;  // the workers start again
   std::string because = {};
   int exit_code = 0;
-  // Of the rank that failed first, where that is one of this host.
+  // Of the rank that is blamed, if it is one of this host.
   std::optional<WorkerFailure> failure = {};
 };
 

@@ -36,7 +36,7 @@ int run_job(LaunchOptions options, const EnvironmentLookup& lookup,
             const JobView& view = {});
 
 // The same for a job on several hosts, where each launcher makes this call. The
-// exit code is that of the worker that failed first, on whichever host.
+// exit code is that of the worker that is blamed, on whichever host.
 int run_job_on_hosts(LaunchOptions options, NodeOptions nodes,
                      const EnvironmentLookup& lookup);
 

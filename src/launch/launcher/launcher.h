@@ -85,7 +85,7 @@ struct LaunchOptions {
   // If set, is called when all workers have started, and again whenever these
   // change.
   std::function<void(const RunningWorkers&)> on_start{};
-  // If set, is called once, when the first failed worker of this host is known
+  // If set, is called once, when it is known which failed worker to blame
   // and before the others have ended.
   std::function<void(const WorkerFailure&)> on_failure{};
 };

@@ -162,6 +162,29 @@ TEST_F(CoordinatorTest, KeepsTheFirstFaultOfAWorkerThatASignalEnded) {
   read_by({"a", "b"});
 }
 
+TEST(RoundFault, IsReplacedByALikelierCauseAndByAFinalOne) {
+  const RoundFault peer{.kind = EndKind::kConsequence};
+  const RoundFault worker{.kind = EndKind::kByItself};
+  const RoundFault killed{.kind = EndKind::kBySignal};
+  const RoundFault lost{.is_of_launcher = true};
+  const RoundFault last{.kind = EndKind::kConsequence, .is_final = true};
+  // Each one, and those that it replaces.
+  const std::vector<std::pair<RoundFault, std::vector<RoundFault>>> table{
+      {peer, {}},
+      {worker, {peer}},
+      {killed, {peer, worker}},
+      {lost, {peer}},
+      {last, {peer, worker, killed, lost}}};
+  for (const auto& [fault, replaced] : table)
+    for (const auto& [other, of_other] : table)
+      EXPECT_EQ(replaces(fault, other),
+                std::ranges::any_of(replaced,
+                                    [&](const RoundFault& one) {
+                                      return encode(one) == encode(other);
+                                    }))
+          << encode(fault) << " " << encode(other);
+}
+
 TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
   const auto coordinator = coordinate(2, 2);
   come(0, 0, "a");

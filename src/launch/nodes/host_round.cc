@@ -191,7 +191,8 @@ void HostRound::begin() {
 void HostRound::report_lost(const NodeCard& node) {
   std::string text = loss_of(node);
   if (!why_it_ends_.empty()) text += "; " + why_it_ends_;
-  report_fault(store_, keys_.fault(), {.node = node.id, .text = text},
+  report_fault(store_, keys_.fault(),
+               {.node = node.id, .text = text, .is_of_launcher = true},
                kOwnStoreAnswers);
 }
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <utility>
-
 #include "lockstep/base/error.h"
 #include "src/base/printable.h"
 
@@ -44,8 +42,9 @@ std::string RoundKeys::lost(std::string_view id) const {
 }
 
 bool replaces(const RoundFault& fault, const RoundFault& other) {
-  return std::pair(fault.is_final, fault.kind) >
-         std::pair(other.is_final, other.kind);
+  if (fault.is_final != other.is_final) return fault.is_final;
+  if (other.is_of_launcher) return false;
+  return fault.kind > other.kind;
 }
 
 void report_fault(Store& store, const std::string& key, const RoundFault& fault,

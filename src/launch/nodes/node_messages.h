@@ -67,13 +67,15 @@ struct RoundFault {
   std::string node = {};  // the launcher's id
   std::string text = {};  // one line: "rank 3 on host1 exited with code 3"
   int exit_code = 1;
-  EndKind kind = EndKind::kByItself;  // that also of a launcher that is lost
+  EndKind kind = EndKind::kByItself;
+  bool is_of_launcher = false;  // it is gone, with its host or without
   // No restart may follow, as when the user has asked for the end.
   bool is_final = false;
 };
 
 // Whether `fault` takes the place of `other`, which was reported before it: it
-// is final, or else the likelier cause.
+// is final, or else the likelier cause. Of equals the first one stays, and so
+// does the loss of a launcher, after which workers die in any way.
 bool replaces(const RoundFault& fault, const RoundFault& other);
 
 // What follows a round.
@@ -93,7 +95,7 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodeCard, id, host, address, workers,
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundPlan, nodes, store_url, token, restarts,
                                    first_rank, group_rank)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundFault, node, text, exit_code, kind,
-                                   is_final)
+                                   is_of_launcher, is_final)
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RoundVerdict, next, fault, round)
 
 // The agreement of the launcher that came first.

@@ -1,10 +1,10 @@
-// What becomes of a bucket that has all its gradients: the operation by which
-// it leaves this rank, and the result returns.
+// The operation by which a bucket that has all its gradients leaves this rank,
+// and by which the result comes back.
 //
-// BucketReduction starts one per bucket and waits for them at the end of the
-// pass. Two are here: an all-reduce, and a communication hook. An operation
-// with other traffic, such as a push to a server, implements the same
-// interface.
+// BucketReduction starts one operation per bucket and waits for all of them at
+// the end of the pass. This file has an all-reduce and a communication hook. An
+// operation with other traffic, such as a push to a server, implements the same
+// interface, and is given to BucketReduction.
 //
 // Threads: single-threaded, like the reducer that uses it.
 // Errors:  from start() and from the steps that it returns: those of
@@ -47,12 +47,12 @@ class BucketOperation {
 
   virtual HookProgress start(const CompleteBucket& bucket) = 0;
 
-  // What the caller still has to divide the gradients by, of a pass with this
-  // divisor in a group of so many ranks.
+  // The divisor that the caller must still apply after a pass with `divisor`
+  // over `ranks` ranks.
   virtual double left_to_divide_by(int divisor, int ranks) const = 0;
 
-  // Says of `error`, which start() or a step threw, what the other ranks must
-  // be told; empty if they know of it.
+  // The text that tells the other ranks of `error`, which start() or a step
+  // threw; empty if they know of it.
   virtual std::string told_to_others(const std::exception_ptr& error) const = 0;
 
   // As CommHook's.

@@ -8,12 +8,13 @@ namespace lockstep {
 
 void BucketReduction::set_hook(std::shared_ptr<CommHook> hook) {
   if (!hook) throw InvalidArgument("register_comm_hook: the hook is null");
-  if (std::exchange(has_hook_, true))
+  if (has_hook_)
     throw InvalidArgument(
         "register_comm_hook: a communication hook is registered already"
         "\n  next:    write one hook that does the work of both, or wrap the "
         "module again");
   operation_ = hook_operation(std::move(hook));
+  has_hook_ = true;
   buckets_.reset();
 }
 
@@ -67,8 +68,7 @@ void BucketReduction::finish() {
     while (!in_flight_.empty()) take_turns();
     started_on_.follow_current(device());
   } catch (...) {
-    tell_others();
-    wait_after_failure();
+    if (!tell_others()) wait_after_failure();
     throw;
   }
 }
@@ -83,11 +83,12 @@ void BucketReduction::take_turns() {
   std::erase_if(in_flight_, [](const InFlight& one) { return one.done; });
 }
 
-// Call it while handling an exception.
-void BucketReduction::tell_others() noexcept {
+// Call it while handling an exception. Whether it has aborted the pass.
+bool BucketReduction::tell_others() {
   const std::string told = operation_->told_to_others(std::current_exception());
-  if (!told.empty())
-    abort("on rank " + std::to_string(group_->rank()) + " " + told);
+  if (told.empty()) return false;
+  abort("on rank " + std::to_string(group_->rank()) + " " + told);
+  return true;
 }
 
 void BucketReduction::abort(const std::string& reason) noexcept {

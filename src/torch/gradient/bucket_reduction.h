@@ -33,8 +33,10 @@ using AlsoAbort = std::function<void(const std::string& reason)>;
 
 class BucketReduction {
  public:
-  explicit BucketReduction(std::shared_ptr<ProcessGroup> group)
-      : group_(std::move(group)), operation_(all_reduce_operation()) {}
+  explicit BucketReduction(
+      std::shared_ptr<ProcessGroup> group,
+      std::unique_ptr<BucketOperation> operation = all_reduce_operation())
+      : group_(std::move(group)), operation_(std::move(operation)) {}
 
   // Call it between passes. InvalidArgument for a null hook, and when a hook is
   // set already.
@@ -80,7 +82,7 @@ class BucketReduction {
 
   void take_turns();
   at::Device device() const { return buckets_->flat(0).device(); }
-  void tell_others() noexcept;
+  bool tell_others();
   void wait_after_failure() noexcept;
 
   std::shared_ptr<ProcessGroup> group_;

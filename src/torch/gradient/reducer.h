@@ -84,7 +84,8 @@ struct ReducerOptions {
 
 class Reducer : public std::enable_shared_from_this<Reducer> {
  public:
-  // Shared with the backward pass that is under way, which ends it.
+  // A backward pass that is under way shares the Reducer and keeps it alive
+  // until its end.
   //
   // `parameters` are leaves that require a gradient, each named once, in the
   // same order on every rank. Every rank of the group makes it at the same

@@ -198,7 +198,7 @@ TEST(Reducer, IsDisarmedWhenDestroyedBelowALaterHook) {
     (weight * (group->rank() + 1)).sum().backward();
     EXPECT_EQ(weight.grad()[0].item<double>(), group->rank() + 1);
     EXPECT_THAT(notes, ElementsAre(4 * (group->rank() + 1)));
-    // And it no longer counts as reduced by any reducer->
+    // And it no longer counts as reduced by any reducer.
     EXPECT_NO_THROW(Reducer::make({{"weight", weight}}, group));
   });
 }

@@ -37,9 +37,10 @@ class ZeroRedundancyOptimizer::Shares {
 
   std::shared_ptr<CommHook> gradient_hook();
   void check_accepts_groups() const;
-  // The optimizer has these groups now, one more than before. When it throws,
-  // nothing has changed.
+  // Adds to the shard those of `groups` that it does not have. When it throws,
+  // nothing has changed. Call follow_parameters() after it.
   void add_parameters(const Groups& groups);
+  void follow_parameters();
 
   // One step with the options of `groups`, and the exchange of the shares.
   void step(const Groups& groups);
