@@ -31,10 +31,6 @@ class AllReduceOperation final : public BucketOperation {
     return {};
   }
 
-  void abort(const std::string&) noexcept override {}
-  bool reduces_in_part(const at::Tensor&) const override { return false; }
-  bool replicas_may_differ() const override { return false; }
-
  private:
   static bool averages(int divisor, int ranks) { return divisor == ranks; }
 };

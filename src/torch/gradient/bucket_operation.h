@@ -56,9 +56,11 @@ class BucketOperation {
   virtual std::string told_to_others(const std::exception_ptr& error) const = 0;
 
   // As CommHook's.
-  virtual void abort(const std::string& reason) noexcept = 0;
-  virtual bool reduces_in_part(const at::Tensor& parameter) const = 0;
-  virtual bool replicas_may_differ() const = 0;
+  virtual void abort(const std::string& /*reason*/) noexcept {}
+  virtual bool reduces_in_part(const at::Tensor& /*parameter*/) const {
+    return false;
+  }
+  virtual bool replicas_may_differ() const { return false; }
 };
 
 // Reduces each bucket where its gradients lie.
