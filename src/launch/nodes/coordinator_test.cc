@@ -57,6 +57,17 @@ class CoordinatorTest : public testing::Test {
     return hosts;
   }
 
+  // Round 0, with the hosts "a" and "b".
+  void begin_with_two() {
+    come(0, 0, "a");
+    come(0, 1, "b");
+    hosts_of(0);
+  }
+  void end_both() {
+    set(RoundKeys(0).ended("a"));
+    set(RoundKeys(0).ended("b"));
+  }
+
   void report(int round, const std::string& text, EndKind kind) {
     report_fault(*store_, RoundKeys(round).fault(),
                  {.node = "a", .text = text, .kind = kind}, kTimeout);
@@ -109,8 +120,7 @@ TEST_F(CoordinatorTest, TakesALauncherInThePlaceOfOneThatWasLostMeanwhile) {
   come(0, 0, "a", 0);
   come(0, 1, "b", 1);
   hosts_of(0);
-  set(RoundKeys(0).ended("a"));
-  set(RoundKeys(0).ended("b"));
+  end_both();
   report(0, "failed", EndKind::kByItself);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 0, "b", 1);
@@ -122,9 +132,7 @@ TEST_F(CoordinatorTest, TakesALauncherInThePlaceOfOneThatWasLostMeanwhile) {
 
 TEST_F(CoordinatorTest, EndsTheRoundWhereAHostSaysOnlyThatItsWorkersEnded) {
   const auto coordinator = coordinate(2, 2);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   report(0, "failed", EndKind::kByItself);
   set(RoundKeys(0).ended("b"));
   set(RoundKeys(0).ended("a"));
@@ -134,15 +142,12 @@ TEST_F(CoordinatorTest, EndsTheRoundWhereAHostSaysOnlyThatItsWorkersEnded) {
 
 TEST_F(CoordinatorTest, KeepsTheFaultThatExplainsTheOthers) {
   const auto coordinator = coordinate(2, 2);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   report(0, "lost a peer", EndKind::kConsequence);
   report(0, "failed", EndKind::kByItself);
   report(0, "failed later", EndKind::kByItself);
   report(0, "lost another peer", EndKind::kConsequence);
-  set(RoundKeys(0).ended("a"));
-  set(RoundKeys(0).ended("b"));
+  end_both();
   EXPECT_EQ(verdict_of(0).fault.text, "failed");
   read_by({"a", "b"});
 }
@@ -150,14 +155,11 @@ TEST_F(CoordinatorTest, KeepsTheFaultThatExplainsTheOthers) {
 // As one launcher blames one of its own workers.
 TEST_F(CoordinatorTest, KeepsTheFirstFaultOfAWorkerThatASignalEnded) {
   const auto coordinator = coordinate(2, 2);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   report(0, "failed", EndKind::kByItself);
   report(0, "was killed", EndKind::kBySignal);
   report(0, "was killed later", EndKind::kBySignal);
-  set(RoundKeys(0).ended("a"));
-  set(RoundKeys(0).ended("b"));
+  end_both();
   EXPECT_EQ(verdict_of(0).fault.text, "was killed");
   read_by({"a", "b"});
 }
@@ -189,9 +191,7 @@ TEST(RoundFault, IsReplacedByALikelierCauseAndByAFinalOne) {
 
 TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
   const auto coordinator = coordinate(2, 2);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   report(0, "lost a peer", EndKind::kConsequence);
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).lost("b"));
@@ -202,9 +202,7 @@ TEST_F(CoordinatorTest, BlamesALostHostForThePeersThatMissIt) {
 
 TEST_F(CoordinatorTest, StartsNoWorkersBesideThoseThatDoNotEnd) {
   const auto coordinator = coordinate(2, 2, 5, 0s);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   // Before the fault: the workers may take no time after it.
   set(RoundKeys(0).ended("a"));
   report(0, "failed", EndKind::kByItself);
@@ -217,11 +215,8 @@ TEST_F(CoordinatorTest, StartsNoWorkersBesideThoseThatDoNotEnd) {
 
 TEST_F(CoordinatorTest, DoesNotWaitForAHostThatIsLostBetweenTwoRounds) {
   const auto coordinator = coordinate(1, 2, 1);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
-  set(RoundKeys(0).ended("a"));
-  set(RoundKeys(0).ended("b"));
+  begin_with_two();
+  end_both();
   report(0, "failed", EndKind::kByItself);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 0, "a");
@@ -231,12 +226,9 @@ TEST_F(CoordinatorTest, DoesNotWaitForAHostThatIsLostBetweenTwoRounds) {
 
 TEST_F(CoordinatorTest, WaitsForTheHostsOfTheRoundBeforeDespiteAShortLastCall) {
   const auto coordinator = coordinate(2, 3, 1, 24h, 0s);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   come(1, 0, "spare");
-  set(RoundKeys(0).ended("a"));
-  set(RoundKeys(0).ended("b"));
+  end_both();
   report(0, "failed", EndKind::kByItself);
   EXPECT_EQ(verdict_of(0).next, "restart");
   come(1, 1, "a");
@@ -248,9 +240,7 @@ TEST_F(CoordinatorTest, WaitsForTheHostsOfTheRoundBeforeDespiteAShortLastCall) {
 // Its earlier connection, which has ended, belonged to round 0.
 TEST_F(CoordinatorTest, TakesAHostAgainThatWasLostInTheRoundBefore) {
   const auto coordinator = coordinate(2, 2, 1);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   set(RoundKeys(0).ended("a"));
   set(RoundKeys(0).lost("b"));
   EXPECT_EQ(verdict_of(0).next, "restart");
@@ -270,9 +260,7 @@ TEST_F(CoordinatorTest, EndsAJobThatGathersHostsWhenTold) {
 
 TEST_F(CoordinatorTest, EndsARunningJobWithoutARestartWhenTold) {
   const auto coordinator = coordinate(2, 2, 1);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   end_from_outside();
   EXPECT_THAT(get(RoundKeys(0).fault()), HasSubstr("b is lost"));
   set(RoundKeys(0).ended("a"));
@@ -284,9 +272,7 @@ TEST_F(CoordinatorTest, EndsARunningJobWithoutARestartWhenTold) {
 
 TEST_F(CoordinatorTest, EndsOnceLaunchersThatWaitForARestartHaveRead) {
   auto coordinator = coordinate(1, 2);
-  come(0, 0, "a");
-  come(0, 1, "b");
-  hosts_of(0);
+  begin_with_two();
   come(1, 0, "spare");
   for (const char* id : {"a", "b"}) {
     set(RoundKeys(0).done(id));
